@@ -28,6 +28,8 @@ _HUGGING_FACE = {
     "decoder_attentions": "decoder",
     "cross_attentions": "cross",
 }
+_WRITTEN = ("decoder_attentions", "attentions")
+"""Attention of the side that `generate` writes."""
 _HOOK = re.compile(r"(blocks|encoder|decoder)\.(\d+)\.(attn|cross_attn)\.hook_(\w+)")
 # What a TransformerLens hook is called in a record.
 _LENS = {
@@ -91,17 +93,17 @@ def from_huggingface(
     whole = {name: _layers(name, value, beams) for name, value in given.items()}
     rows, read = _lists(tokens), _lists(decoder_tokens)
     masks = {"mask": _mask(mask), "decoder_mask": _mask(decoder_mask)}
-    if "encoder_attentions" in whole and "decoder_attentions" in whole:
+    if rows and {"encoder_attentions", "decoder_attentions"} <= whole.keys():
         count = whole["decoder_attentions"].shape[1]  # returned sequences, several of each source
         each = whole["encoder_attentions"] = _each(whole["encoder_attentions"], count, axis=1)
-        rows = [row for row in rows for _ in range(max(1, each.shape[1] // len(rows)))]
+        rows = [row for row in rows for _ in range(each.shape[1] // len(rows) or 1)]
         if masks["mask"] is not None:
             masks["mask"] = _each(masks["mask"], count, axis=0)
     if beams is not None:
         own = "mask" if "attentions" in whole else "decoder_mask"
-        unread = _unread(beams, whole["attentions" if own == "mask" else "decoder_attentions"])
+        read_ones = _read_positions(beams, next(whole[n] for n in _WRITTEN if n in whole))
         real = masks[own]
-        masks[own] = unread if real is None else unread & _each(real, len(unread), axis=0)
+        masks[own] = read_ones if real is None else read_ones & _each(real, len(beams), axis=0)
     sides: dict[str, Any] = {}
     for name, weights in whole.items():
         own = _HUGGING_FACE[name] if name != "attentions" else side or _side_of(weights, masks)
@@ -177,7 +179,7 @@ def _fields_of(outputs: Any) -> dict[str, Any]:
         found = {n: v for n in _HUGGING_FACE if (v := named.get(n)) is not None and len(v)}
     else:
         found = {"attentions": outputs} if isinstance(outputs, Sequence) and len(outputs) else {}
-    if not found or any(layer is None for value in found.values() for layer in value):
+    if not found or any(_has_none(value) for value in found.values()):
         raise InputError(
             f"No attention is in this {type(outputs).__name__}: expected one of "
             f"{', '.join(_HUGGING_FACE)}, an array per layer.\n"
@@ -187,10 +189,18 @@ def _fields_of(outputs: Any) -> dict[str, Any]:
     return found
 
 
+def _has_none(value: Any) -> bool:
+    """Return whether a layer, or a layer of a step, was not returned."""
+    layers = [value] if not isinstance(value, list | tuple) else value
+    return any(
+        layer is None or (isinstance(layer, list | tuple) and _has_none(layer)) for layer in layers
+    )
+
+
 def _beams_of(outputs: Any) -> Int[np.ndarray, "N T"] | None:
     """Which hypothesis each token of each returned sequence was chosen from, with beams."""
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
-    steps = named.get("decoder_attentions", named.get("attentions"))
+    steps = next((named[name] for name in _WRITTEN if named.get(name)), None)
     if not steps or not isinstance(steps[0], list | tuple):
         return None
     if (beams := named.get("beam_indices")) is not None:
@@ -212,8 +222,8 @@ def _each(array: np.ndarray, count: int, axis: int) -> np.ndarray:
     return array if rest or times < 2 else np.repeat(array, times, axis=axis)
 
 
-def _unread(beams: Int[np.ndarray, "N T"], weights: np.ndarray) -> Bool[np.ndarray, "N Q"]:
-    """Mask of the positions that each sequence has; shorter ones ended before."""
+def _read_positions(beams: Int[np.ndarray, "N T"], weights: np.ndarray) -> Bool[np.ndarray, "N Q"]:
+    """Mask of the positions that were read of each sequence, up to its end."""
     steps = beams[:, 1:]
     real = np.ones((len(beams), weights.shape[3]), bool)
     real[:, weights.shape[3] - steps.shape[1] :] = steps >= 0
@@ -261,10 +271,10 @@ def _together(
                 )
             step = step[..., :known]
             before = known - step.shape[-1]  # what has left a window
-            step = np.pad(step, [(0, 0)] * 3 + [(before, 0)])
+            step = np.pad(step, [(0, 0)] * (step.ndim - 1) + [(before, 0)])
         parts.append(step)
     longest = max(part.shape[-1] for part in parts)
-    return np.concatenate([_widened(part, longest) for part in parts], axis=2)
+    return np.concatenate([_widened(part, longest) for part in parts], axis=-2)
 
 
 def _stack(name: str, layers: Sequence[Any]) -> Float[np.ndarray, "L B H Q K"]:
@@ -286,7 +296,7 @@ def _some(values: Sequence[Any]) -> str:
 
 def _widened(step: Float[np.ndarray, "B H Q K"], width: int) -> Float[np.ndarray, "B H Q W"]:
     """A step that knew fewer keys, with zeros on those that came later."""
-    return np.pad(step, [(0, 0)] * 3 + [(0, width - step.shape[-1])])
+    return np.pad(step, [(0, 0)] * (step.ndim - 1) + [(0, width - step.shape[-1])])
 
 
 def _lists(tokens: Tokens) -> list[list[str]]:

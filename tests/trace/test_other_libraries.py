@@ -336,6 +336,29 @@ def test_beams_without_their_indices_are_refused():
         from_huggingface(outputs, names(1, 3))
 
 
+def test_steps_without_a_batch_axis():
+    whole = causal(2, 1, 3, 4, 4)
+    steps = [tuple(whole[:, 0, :, t : t + 1, : t + 1]) for t in range(4)]
+    trace = from_huggingface({"attentions": tuple(steps)}, names(1, 4))
+    np.testing.assert_array_equal(trace.decoder.weights, whole)
+
+
+@pytest.mark.parametrize("outputs", [(None, None), ((None, None), (None, None)), ()])
+def test_attention_that_was_not_returned_names_the_cure(outputs):
+    for given in (outputs, {"attentions": outputs}):
+        with pytest.raises(InputError, match='attn_implementation="eager"'):
+            from_huggingface(given, names(1, 2))
+
+
+def test_sides_without_tokens_are_refused():
+    outputs = {
+        "encoder_attentions": tuple(shares(1, 1, 2, 5, 5)),
+        "decoder_attentions": tuple(causal(1, 1, 2, 3, 3)),
+    }
+    with pytest.raises(InputError, match="received tokens of 0 sequences"):
+        from_huggingface(outputs, [], names(1, 3, "d"))
+
+
 def test_several_sequences_of_each_source():
     whole, cross = causal(1, 4, 2, 3, 3), shares(1, 4, 2, 3, 5)
     outputs = {
