@@ -217,11 +217,12 @@ def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
             target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
             parts |= {"target_tokenizer": target, "generation": generation_config.read(directory)}
         return parts
-    if isinstance(parts["tokenizer"], PythonTokenizer):
+    if isinstance(tokenizer := parts["tokenizer"], PythonTokenizer):
         raise CheckpointError(
-            f"{directory}: its tokenizer exists in Python only, without tokenizer.json\n"
+            f"{directory}: its tokenizer is a {tokenizer.class_name}, which exists in Python only\n"
             "flaxattn reads such tokenizers for translation models\n"
-            "add a tokenizer.json, or load the model without its tokenizer files"
+            'add a tokenizer.json and the tokenizer_class "PreTrainedTokenizerFast" in '
+            "tokenizer_config.json, or load the model without its tokenizer files"
         )
     if isinstance(config, EncoderConfig):
         return parts

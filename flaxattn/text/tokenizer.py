@@ -29,10 +29,23 @@ from flaxattn.text.tokenizer_files import (
     SPECIAL_TOKENS,
     checked_texts,
     encoded,
-    read_settings,
     read_tokenizer_json,
     read_vocabulary,
 )
+from flaxattn.text.tokenizer_settings import (
+    BERT_CLASSES,
+    ESM,
+    PYTHON_CLASSES,
+    apply_settings,
+    read_settings,
+    tokenizer_class,
+    unmet_setting,
+)
+
+
+class ForeignTokenizerError(CheckpointError):
+    """The files of a tokenizer that only transformers reads as they are meant."""
+
 
 _UNLIMITED = 1_000_000  # Hugging Face writes int(1e30) as model_max_length for "no limit known"
 
@@ -68,13 +81,25 @@ class Tokenizer(CallableTokenizer):
             The tokenizer, without any padding or truncation stored in the file.
 
         Raises:
-            CheckpointError: neither file is there, or one of them is damaged.
+                CheckpointError: neither file is there, one of them is damaged, two contradict each
+                other, or only transformers can read them.
         """
         folder = Path(path)
         settings = read_settings(folder, prefix)
-        if (folder / f"{prefix}tokenizer.json").is_file():
-            backend = read_tokenizer_json(folder / f"{prefix}tokenizer.json")
+        kind = tokenizer_class(folder, settings)
+        file = folder / f"{prefix}tokenizer.json"
+        if kind in PYTHON_CLASSES:
+            raise _foreign(folder, f"its tokenizer_class {kind} has no pipeline in `tokenizers`")
+        if file.is_file():
+            backend = read_tokenizer_json(file)
+            if (unmet := unmet_setting(backend, settings, kind)) is not None:
+                fact = (
+                    f"{unmet.name}={unmet.value} of tokenizer_config.json contradicts {file.name}"
+                )
+                raise _foreign(folder, fact)
         elif (folder / "vocab.txt").is_file():
+            if kind not in (None, ESM, *BERT_CLASSES):
+                raise _foreign(folder, f"its vocab.txt is that of a {kind}, and not of a BERT")
             backend = read_vocabulary(folder / "vocab.txt", settings)
         else:
             raise CheckpointError(
@@ -82,6 +107,7 @@ class Tokenizer(CallableTokenizer):
                 "expected tokenizer.json or vocab.txt, found neither\n"
                 "copy the tokenizer files of the model there, or name another directory"
             )
+        apply_settings(backend, folder, settings, kind, prefix)
         backend.no_padding()
         backend.no_truncation()
         return cls(backend, settings, chat_template.read_template(folder, prefix))
@@ -130,9 +156,11 @@ class Tokenizer(CallableTokenizer):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token; 0 where there is none, as padding is masked."""
-        known = self.backend.token_to_id(self._name("pad_token")) is not None
-        return self._special("pad_token") if known or self.settings.get("pad_token") else 0
+        """Id of the padding token; 0 where the model has none, as padding is masked."""
+        number = self.backend.token_to_id(self._name("pad_token"))
+        if number is None and self.settings.get("pad_token"):
+            return self._special("pad_token")
+        return 0 if number is None or (self.rows is not None and number >= self.rows) else number
 
     @property
     def unk_id(self) -> int:
@@ -307,6 +335,12 @@ class Tokenizer(CallableTokenizer):
                 f"expected the {name} of tokenizer_config.json among {self.vocab_size} pieces\n"
                 "name the right token there, or add it to the vocabulary"
             )
+        if self.rows is not None and number >= self.rows:
+            raise CheckpointError(
+                f"the {name} {token} has the id {number}\n"
+                f"the embedding table of the model has {self.rows:,} rows, for smaller ids\n"
+                "name the right token in tokenizer_config.json, or take the tokenizer of the model"
+            )
         return number
 
     def _fast(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
@@ -405,6 +439,14 @@ def _types(row: tokenizers.Encoding) -> list[int]:
         return row.type_ids
     end = len(row) - row.attention_mask[::-1].index(1)  # padding has type 0
     return [int(second[0] <= place < end) for place in range(len(row))]
+
+
+def _foreign(folder: Path, fact: str) -> ForeignTokenizerError:
+    return ForeignTokenizerError(
+        f"{folder}: {fact}\n"
+        "flaxattn leaves such files to transformers, which reads them where a model is opened\n"
+        "open the model with from_pretrained, or convert its tokenizer to a tokenizer.json"
+    )
 
 
 def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of tokenizer files, BERT's tokenizer pipeline, and checks of texts.
+"""Readers of vocabularies, BERT's tokenizer pipeline, and checks of texts.
 
 Nothing here encodes a text; use `flaxattn.text.tokenizer.Tokenizer`.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,48 +114,6 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
-    """Content of `tokenizer_config.json`; empty where the directory has none.
-
-    Args:
-        folder: where it lies.
-        prefix: what its name begins with.
-
-    Raises:
-        CheckpointError: the file is no JSON object.
-    """
-    path = folder / f"{prefix}tokenizer_config.json"
-    if not path.is_file():
-        return {}
-    text = read_text(path)
-    try:
-        settings = dict(json.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
-        told = str(error).splitlines()[0]
-        raise CheckpointError(f"{path} is not valid JSON\n{told}\nfetch the file again") from error
-    _check_settings(path, settings)
-    return settings
-
-
-def _check_settings(path: Path, settings: dict[str, Any]) -> None:
-    """Check the settings that are read here: the limit, and how the special tokens are written."""
-    limit = settings.get("model_max_length")
-    usable = limit is None or (
-        isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0
-    )
-    wrong = {} if usable else {"model_max_length": "a positive number"}
-    for name in SPECIAL_TOKENS:
-        token = settings.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
-        if name in settings and not isinstance(token, str | None):
-            wrong[name] = "a string, or an object with a string as its content"
-    for name, expected in wrong.items():
-        raise CheckpointError(
-            f"{path}: {name} is {shortened(repr(settings[name]))}\n"
-            f"expected {expected}\ncompare it with the original, or fetch the file again"
-        )
-
-
 def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
     """Pipeline of a `tokenizer.json`.
 
@@ -206,7 +163,7 @@ def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenize
         CheckpointError: the vocabulary lacks a token, or a setting is of the wrong type.
     """
     lines = read_text(path).split("\n")
-    vocabulary = {piece: number for number, piece in enumerate(lines) if piece}
+    vocabulary = {token: number for number, token in enumerate(lines) if token}
     try:
         if _ESM_START in vocabulary and SPECIAL_TOKENS["cls_token"] not in vocabulary:
             return residue_backend(vocabulary)

@@ -23,7 +23,8 @@ from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.token_spans import PlaceError, piece_spans
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.tokenizer_files import checked_texts, read_settings, shortened
+from flaxattn.text.tokenizer_files import checked_texts, shortened
+from flaxattn.text.tokenizer_settings import read_settings, tokenizer_class
 from flaxattn.text.words import words_read
 
 MARIAN = "source.spm"  # a tokenizer for each side
@@ -62,12 +63,15 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
             from transformers import AutoTokenizer, MarianTokenizer  # takes seconds, see above
 
             kind = MarianTokenizer if (folder / MARIAN).is_file() else AutoTokenizer
-            theirs = kind.from_pretrained(str(folder), local_files_only=True)
+            theirs = kind.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
         numbers = theirs.get_vocab().values()
     except Exception as error:  # transformers raises whatever the damaged file makes it raise
+        name = tokenizer_class(folder, settings) or "tokenizer"
         raise CheckpointError(
-            f"transformers cannot read the tokenizer in {folder}\n{shortened(str(error), 200)}\n"
-            "fetch its files again"
+            f"transformers cannot read the {name} in {folder}\n{shortened(str(error), 200)}\n"
+            "fetch its files again, or convert it to a tokenizer.json"
         ) from error
     if not numbers or not all(isinstance(number, int) for number in numbers):
         raise CheckpointError(
@@ -115,6 +119,11 @@ class PythonTokenizer(CallableTokenizer):
         """
         if not prefix:
             self.tokenizer.save_pretrained(str(directory))
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class of transformers."""
+        return type(self.tokenizer).__name__
 
     @property
     def vocab_size(self) -> int:
