@@ -12,10 +12,10 @@ from flaxattn.measures.gold_pairs import GoldPairs, score_pairs
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import side_of
 from flaxattn.measures.side_terms import terms_for
-from flaxattn.pipeline.labelled_texts import label_texts, with_tree
+from flaxattn.pipeline.labelled_texts import label_texts, offsets_in, with_tree
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.text.position_labels import PositionLabels, labels_of
-from flaxattn.text.token_spans import PlaceError, piece_spans
+from flaxattn.text.token_spans import PlaceError
 from flaxattn.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def text_layout(trace: Trace, text: Text, model: "Pretrained | None") -> Positio
         read = label_texts(model, [text], ReadingOptions(truncate=True))
         return read[0].layout if read and len(read[0].layout) == len(layout) else layout
     try:
-        special = layout.special.tolist()
-        offsets = piece_spans(text.sentence.text, trace.tokens[0], special)
+        offsets = offsets_in(text.sentence.text, trace, layout)
     except PlaceError:
         return layout
     cut = bool(trace.truncated and trace.truncated[0])

@@ -28,12 +28,12 @@ from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.measures.side_terms import terms_for
 from flaxattn.measures.windowed_terms import by_layer
-from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, with_rare, with_tree
+from flaxattn.pipeline.labelled_texts import LONGEST, WINDOW, offsets_in, with_rare, with_tree
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import TOGETHER
 from flaxattn.store.open_store import Store
 from flaxattn.text.position_labels import PositionLabels, labels_of
-from flaxattn.text.token_spans import PlaceError, piece_spans
+from flaxattn.text.token_spans import PlaceError
 from flaxattn.trace.capture_json import capture_from_json
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
@@ -223,7 +223,7 @@ class _Reader:
             at = same.index(False) if False in same else len(same)
             return _other(sentence, at, kept[0])
         try:
-            offsets = piece_spans(sentence.text, metadata.tokens[0], layout.special.tolist())
+            offsets = offsets_in(sentence.text, metadata, layout)
         except PlaceError as error:
             return _other(sentence, error.start, metadata.tokens[0][error.piece])
         return with_tree(layout, sentence, offsets, cut)

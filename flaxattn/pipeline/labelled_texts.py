@@ -19,7 +19,9 @@ from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
+from flaxattn.text.token_spans import piece_spans
 from flaxattn.text.words import pieces_of_words
+from flaxattn.trace.trace import Trace
 
 WINDOW = 4096
 """Texts that are sorted by length together, and among which the rarest token is found."""
@@ -123,6 +125,22 @@ def _on_tree(
     encoded = model.tokenizer.encode(sentence.text, max_length=LONGEST)
     cut = bool(reading.metadata.truncated[0])
     return with_tree(layout, sentence, encoded.offsets[0][: len(layout)], cut)
+
+
+def offsets_in(text: str, trace: Trace, layout: PositionLabels) -> list[tuple[int, int]]:
+    """Half-open range of characters of each token of a text that was recorded.
+
+    Args:
+        text: What the trace was recorded of, or more.
+        trace: Of one text. It keeps the ranges, or they are found by its tokens.
+        layout: Labels of its positions.
+
+    Raises:
+        PlaceError: A token does not stand in the text.
+    """
+    if trace.spans and trace.texts and list(trace.texts[0]) == [text]:
+        return [span or (0, 0) for span in trace.spans[0]]
+    return piece_spans(text, trace.tokens[0], layout.special.tolist())
 
 
 def with_tree(

@@ -34,9 +34,9 @@ from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.chat_template import Chat, chats_of
-from flaxattn.text.token_spans import byte_spans
+from flaxattn.text.token_spans import decoded_spans
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.words import words_spaced
+from flaxattn.text.words import words_decoded, words_read
 from flaxattn.trace.trace import Trace
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
@@ -286,13 +286,21 @@ class PretrainedDecoder(ChatModel):
                 "join each pair into one text, as the model saw them in training"
             )
         chats, tokenizer = chats_of(text), self._tokenizer()
+        texts = text if chats is None else self._rendered(chats)
         encoded = tokenizer.encode(
-            text if chats is None else self._rendered(chats),
-            max_length=self.limit,
-            truncate=truncate,
-            special=chats is None,
+            texts, max_length=self.limit, truncate=truncate, special=chats is None
         )
-        return self._reading(encoded.input_ids, encoded.attention_mask, encoded.truncated)
+        special = self._special(encoded.input_ids, encoded.attention_mask) | encoded.special
+        texts, spans = [texts] if isinstance(texts, str) else list(texts), encoded.spans()
+        rows = zip(texts, spans, special, strict=True)
+        metadata = {
+            "tokens": encoded.tokens,
+            "words": [words_read(*row) for row in rows],
+            "texts": [(text,) for text in texts],
+            "spans": spans,
+            "truncated": encoded.truncated,
+        }
+        return self._reading(encoded.input_ids, encoded.attention_mask, special, metadata)
 
     @property
     def limit(self) -> int:
@@ -432,42 +440,50 @@ class PretrainedDecoder(ChatModel):
         self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture, count: int
     ) -> Trace:
         """The trace of prompts with what follows them; prompts are segment 0."""
+        prompts_end = (mask != 0).sum(1)
         moved, real = prompts.moved_left(ids, sizes, mask)
-        reading = self._reading(moved, real.astype(np.int32))
-        written = np.arange(real.shape[1])[None] >= (mask != 0).sum(1)[:, None]
+        mask = real.astype(np.int32)
+        special = self._special(moved, mask)
+        reading = self._reading(moved, mask, special, self._decoded(moved, mask, special))
+        written = np.arange(real.shape[1])[None] >= prompts_end[:, None]
         seen = predicted(self, reading, self.seen(reading, capture), count)
         return dataclasses.replace(seen, segments=written.astype(np.int32))
+
+    def _special(
+        self, ids: Int[np.ndarray, "B S"], mask: Int[np.ndarray, "B S"]
+    ) -> Bool[np.ndarray, "B S"]:
+        """Padding, and tokens that begin or end a text."""
+        c = self.config
+        added = [i for i in (c.bos_token_id, *c.end_ids) if i is not None]
+        return np.isin(ids, added) | (mask == 0)
 
     def _reading(
         self,
         ids: Int[np.ndarray, "B S"],
         mask: Int[np.ndarray, "B S"],
-        truncated: Sequence[int] = (),
+        special: Bool[np.ndarray, "B S"],
+        metadata: Mapping[str, Any],
     ) -> TokenizedTexts:
         """Texts of ids padded on the right."""
-        c = self.config
-        added = np.isin(ids, [i for i in (c.bos_token_id, *c.end_ids) if i is not None])
-        special = added | (mask == 0)
         classes = (special & (mask == 1)).astype(np.int32) << SPECIAL
         classes[:, 0] |= 1 << FIRST
         given = {"input_ids": ids, "attention_mask": mask, "key_classes": classes}
-        told = Trace(
-            **self._told(ids, mask, special),
-            mask=mask == 1,
-            special=special,
-            truncated=truncated,
-            model=self.name,
-        )
-        return TokenizedTexts(given, told)
+        trace = Trace(**metadata, mask=mask == 1, special=special, model=self.name)
+        return TokenizedTexts(given, trace)
 
-    def _told(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
-        """Pieces as a person reads them, words and texts; numbers where there is no tokenizer."""
+    def _decoded(self, ids: np.ndarray, mask: np.ndarray, special: np.ndarray) -> dict[str, Any]:
+        """Tokens, words and texts of ids; their numbers where there is no tokenizer."""
         if self.tokenizer is None:
             return {"tokens": [[str(i) for i in row] for row in ids.tolist()]}
         tokens = [self.tokenizer.pieces(row) for row in ids.tolist()]
         rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
         texts = [self.tokenizer.decode(row, skip_special_tokens=False) for row in rows]
-        words = [words_spaced(row, added) for row, added in zip(tokens, special, strict=True)]
-        spans = [byte_spans(text, row) for text, row in zip(texts, tokens, strict=True)]
-        told = {"tokens": tokens, "words": words, "texts": [(text,) for text in texts]}
-        return told | {"spans": spans}
+        spans = [decoded_spans(*row) for row in zip(texts, tokens, special, strict=True)]
+        return {
+            "tokens": tokens,
+            "words": [
+                words_decoded(*row) for row in zip(texts, tokens, spans, special, strict=True)
+            ],
+            "texts": [(text,) for text in texts],
+            "spans": spans,
+        }

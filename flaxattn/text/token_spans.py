@@ -61,6 +61,42 @@ def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> lis
     return found
 
 
+def decoded_spans(
+    text: str, tokens: Sequence[str], special: Sequence[Any]
+) -> list[tuple[int, int] | None]:
+    """Half-open range of characters of each token in the text that they were decoded to.
+
+    Args:
+        text: With special tokens.
+        tokens: As `Trace.tokens` has them, of any tokenizer.
+        special: True at tokens that stand for no text, and at padding.
+
+    Returns:
+        A range per token; None for those of no character. All are None where the tokens are not
+        found in the text.
+    """
+    spans = byte_spans(text, tokens)
+    if any(span is not None for span in spans):
+        return spans
+    plain = [token if added else "" for token, added in zip(tokens, special, strict=True)]
+    try:
+        found = piece_spans(_without(text, plain), tokens, special)
+    except PlaceError:
+        return spans
+    return [None if added else span for span, added in zip(found, special, strict=True)]
+
+
+def _without(text: str, parts: Sequence[str]) -> str:
+    """A text with spaces in place of parts, which are looked for one after the other."""
+    at = 0
+    for part in parts:
+        place = text.find(part, at) if part else -1
+        if place >= 0:
+            at = place + len(part)
+            text = text[:place] + " " * len(part) + text[at:]
+    return text
+
+
 def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
     """Half-open range of characters of each piece of a tokenizer that loses no byte of a text.
 
@@ -97,7 +133,7 @@ def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]
 
 def _bytes(piece: str) -> bytes:
     """Bytes of a readable piece."""
-    parts = _BYTE.split(piece.replace("\u2581", " "))
+    parts = _BYTE.split(piece)
     return b"".join(
         bytes([int(part, 16)]) if odd % 2 else _encoded(part) for odd, part in enumerate(parts)
     )

@@ -21,7 +21,7 @@ from tokenizers import models, processors
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text import chat_template
 from flaxattn.text.callable_tokenizer import CallableTokenizer
-from flaxattn.text.readable_tokens import readable
+from flaxattn.text.readable_tokens import Spelling, readable, spelling_of, splits_words
 from flaxattn.text.text_segments import SEGMENT, segments_of
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
 from flaxattn.text.tokenizer_files import (
@@ -41,6 +41,7 @@ from flaxattn.text.tokenizer_settings import (
     tokenizer_class,
     unmet_setting,
 )
+from flaxattn.text.words import words_at
 
 
 class ForeignTokenizerError(CheckpointError):
@@ -243,7 +244,7 @@ class Tokenizer(CallableTokenizer):
             row, removed = self._one(text, second, limit, truncate, number, special)
             rows.append(row)
             cut.append(removed)
-        return self._batch(rows, cut, pad_to)
+        return self._batch(rows, cut, pad_to, (firsts, seconds))
 
     def windows(self, text: str, second: str, *, max_length: int, stride: int) -> TokenBatch:
         """Pair a text with overlapping windows of a second one, for models with a short limit.
@@ -276,7 +277,7 @@ class Tokenizer(CallableTokenizer):
         parts = [two, *two.overflowing]
         # One by one: some post-processors give the windows behind the first one wrong types.
         rows = [self.backend.post_process(one, part, True) for part in parts]
-        return self._batch(rows, [0] * len(rows), None)
+        return self._batch(rows, [0] * len(rows), None, (first * len(rows), other * len(rows)))
 
     def count(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[int]:
         """Count the tokens of each text or pair before any is cut, special ones included.
@@ -315,9 +316,9 @@ class Tokenizer(CallableTokenizer):
         return encoded(self.backend.decode, numbers, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A readable piece per id; the number itself where the vocabulary has none."""
+        """A readable token per id; the number itself where the vocabulary has none."""
         found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
-        return readable(found, self.backend.decoder)
+        return readable(found, self._spelling)
 
     def _name(self, name: str) -> str:
         """Spelling of a special token: as the settings say, or as a family writes it."""
@@ -395,8 +396,34 @@ class Tokenizer(CallableTokenizer):
             encoding = encode(start)
         return encoding, len(encoding) + self._sum(segments)
 
+    @functools.cached_property
+    def _spelling(self) -> Spelling:
+        return spelling_of(self.backend)
+
+    @functools.cached_property
+    def _splits_words(self) -> bool:
+        return splits_words(self.backend)
+
+    def _words(self, row: tokenizers.Encoding, *texts: str | None) -> list[int | None]:
+        """Word of each token, by the spaces of the texts where the tokenizer splits none."""
+        if self._splits_words:
+            return list(row.word_ids)
+        sides = row.sequence_ids
+        numbers: list[int | None] = [None] * len(row)
+        for side, text in enumerate(texts):
+            if text is not None:
+                found = words_at(text, row.offsets, [one != side for one in sides])
+                numbers = [
+                    old if new is None else new for old, new in zip(numbers, found, strict=True)
+                ]
+        return numbers
+
     def _batch(
-        self, rows: list[tokenizers.Encoding], cut: list[int], pad_to: int | None
+        self,
+        rows: list[tokenizers.Encoding],
+        cut: list[int],
+        pad_to: int | None,
+        texts: tuple[list[str], list[str] | None],
     ) -> TokenBatch:
         for number, row in enumerate(rows):
             self._check_rows(row, number)
@@ -409,12 +436,14 @@ class Tokenizer(CallableTokenizer):
             return np.array([getattr(row, name) for row in rows], np.int32)
 
         mask, special = stack("attention_mask"), stack("special_tokens_mask")
+        firsts, seconds = texts
+        pairs = zip(firsts, seconds or [None] * len(firsts), strict=True)
         return TokenBatch(
             input_ids=stack("ids"),
             attention_mask=mask,
             token_type_ids=np.array([_types(row) for row in rows], np.int32),
-            tokens=[readable(row.tokens, self.backend.decoder) for row in rows],
-            word_ids=[list(row.word_ids) for row in rows],
+            tokens=[readable(row.tokens, self._spelling) for row in rows],
+            word_ids=[self._words(row, *pair) for row, pair in zip(rows, pairs, strict=True)],
             offsets=[list(row.offsets) for row in rows],
             special=(special == 1) | (mask == 0),
             truncated=cut,

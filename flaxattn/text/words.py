@@ -13,48 +13,74 @@ from typing import Any
 
 
 def words_read(
-    text: str, offsets: Sequence[tuple[int, int]], special: Sequence[Any]
+    text: str, offsets: Sequence[tuple[int, int] | None], special: Sequence[Any]
 ) -> list[int | None]:
-    """Number of the word that each token of a text belongs to.
+    """Number of the word that each token of a text belongs to, from that of the first token.
 
-    A token of blank space belongs to the word after it.
+    A token of blank space belongs to the word after it. Special tokens that stand in the text
+    separate words.
 
     Args:
         text: What was read.
-        offsets: Half-open range of characters of each token.
+        offsets: Half-open range of characters of each token; None for none.
         special: True at tokens the model adds, at padding, and at a language tag.
 
     Returns:
         From 0, which is the first word after a language tag; None for special tokens.
     """
-    starts = [word.start() for word in re.finditer(r"\S+", text)]
-    visible = re.compile(r"\S")
-    numbers: list[int | None] = []
-    for (start, _), added in zip(offsets, special, strict=True):
-        found = None if added else visible.search(text, start)
-        numbers.append(bisect.bisect_right(starts, found.start()) - 1 if found else None)
+    for span, added in zip(offsets, special, strict=True):
+        if added and span is not None:
+            text = text[: span[0]] + " " * (span[1] - span[0]) + text[span[1] :]
+    numbers = words_at(text, offsets, special)
     first = min((number for number in numbers if number is not None), default=0)
     return [None if number is None else number - first for number in numbers]
 
 
-def words_spaced(pieces: Sequence[str], special: Sequence[Any]) -> list[int | None]:
-    """Number of the word that each piece is part of, where pieces hold the blanks between words.
-
-    A blank piece belongs to the word after it.
+def words_at(
+    text: str, offsets: Sequence[tuple[int, int] | None], special: Sequence[Any]
+) -> list[int | None]:
+    """Number of the word of a text, counted from its beginning, that each token belongs to.
 
     Args:
-        pieces: Of a text, as a person reads them.
-        special: True at pieces that stand for no text, and at padding.
+        text: What was read, of which the tokens may be a part.
+        offsets: As for `words_read`, like what follows.
+        special: True at tokens that stand for no text.
+    """
+    starts = [word.start() for word in re.finditer(r"\S+", text)]
+    visible = re.compile(r"\S")
+    numbers: list[int | None] = []
+    for span, added in zip(offsets, special, strict=True):
+        found = None if added or span is None else visible.search(text, span[0])
+        numbers.append(bisect.bisect_right(starts, found.start()) - 1 if found else None)
+    return numbers
+
+
+def words_decoded(
+    text: str,
+    tokens: Sequence[str],
+    spans: Sequence[tuple[int, int] | None],
+    special: Sequence[Any],
+) -> list[int | None]:
+    """Number of the word that each decoded token is part of.
+
+    Args:
+        text: What the tokens were decoded to.
+        tokens: As a person reads them, with the blanks between words.
+        spans: As `decoded_spans` finds them; where they are all None, the blanks of the tokens
+            separate words.
+        special: True at tokens that stand for no text, and at padding.
 
     Returns:
-        From 0; None for special pieces.
+        From 0; None for special tokens.
     """
+    if any(span is not None for span in spans):
+        return words_read(text, spans, special)
     numbers: list[int | None] = []
     number, apart, blank = -1, True, False
-    for piece, added in zip(pieces, special, strict=True):
-        number += not (added or blank) and (apart or piece[:1].isspace())
+    for token, added in zip(tokens, special, strict=True):
+        number += not (added or blank) and (apart or token[:1].isspace())
         numbers.append(None if added else number)
-        apart, blank = bool(added), not (added or piece.strip())
+        apart, blank = bool(added), not (added or token.strip())
     return numbers
 
 

@@ -83,7 +83,6 @@ def test_a_pair_counts_each_text_by_itself() -> None:
     [
         ("a b", ["a", " b"], [(0, 1), (1, 3)]),
         ("a b", [" a", " b"], [(0, 1), (1, 3)]),  # a blank that decoders leave out
-        ("a b", ["▁a", "▁b"], [(0, 1), (1, 3)]),
         ("é", ["<0xC3>", "<0xA9>"], [(0, 1), (0, 1)]),
         ("aé", ["a<0xC3>", "<0xA9>", "<pad>"], [(0, 2), (1, 2), None]),
         ("a�", ["a", "<0xC3>"], [None, None]),  # a character that was cut
