@@ -50,7 +50,7 @@ def attention(
 ) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """Attention that hands back what it saw, at the price of what was asked.
 
-    Computes ``softmax(scale * q·k + bias) v`` with the masking rules of
+    Computes ``softmax(cap(scale * q·k) + bias) v``, cap by ``soft_cap``, with the masking rules of
     `flaxattn.kernels.contract` (True = may be attended; all restrictions hold at once; a row
     without any key gives 0). Works under jit, vmap, grad, remat, scan and shard_map over batch
     and heads. What is captured never changes the output.
@@ -78,7 +78,8 @@ def attention(
         causal: a query at i attends to keys at j <= i only.
         window: ``(left, right)``: a query at i attends to keys at i - left <= j <= i + right
             only; None on a side is no limit, one number stands for both sides. Static.
-        soft_cap: scores become ``soft_cap * tanh(score / soft_cap)`` before the bias. Static.
+        soft_cap: scaled scores become ``soft_cap * tanh(score / soft_cap)``. Static. The bias is
+            added afterwards and is not capped; tokamax adds it first and caps the sum.
         sinks: a logit for each head that takes part in the softmax but has no value.
         query_offset: position of the first query, for keys in a cache or a prompt in chunks; one
             number, or one for each example. A Python number lets kernels skip masked keys.

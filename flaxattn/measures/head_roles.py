@@ -32,13 +32,14 @@ Texts = str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sentence | tu
 """The path of a file; or a list of texts (strings), of pairs, of files (`Path`), of sentences."""
 Source = Pretrained | Trace | Sequence[Trace] | Store | str | os.PathLike[str]
 """A model, for which texts are given too; a trace, or traces; a store, or its folder."""
-Trees = Sequence[str | os.PathLike[str]]
+Trees = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_KINDS = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
 
 
 @check_arguments()
 def measure(
     source: Source,
-    specs: Sequence[str | ScoreSpec],
+    specs: str | Sequence[str | ScoreSpec],
     texts: Texts | None = None,
     *,
     side: str | None = None,
@@ -58,11 +59,11 @@ def measure(
 
     Args:
         source: A model; a trace with weights, or several; an opened store, or its folder.
-        specs: Scores by kind and name, as they stand in `heads.parquet` of a report: such as
-            `mean next`, `score local`, `mass governor(nsubj)` or `pattern same token`.
+        specs: One score or several by kind and name, as they stand in `heads.parquet` of a report:
+            such as `mean next`, `score local`, `mass governor(nsubj)` or `pattern same token`.
         texts: What a model reads: see `head_stats`.
         side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
-        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        trees: CoNLL-U file or files with the trees of a store's texts, in their order.
         seed: Random seed of the unrelated words that related ones are compared with.
         reading: How texts are read.
 
@@ -73,7 +74,9 @@ def measure(
         InputError: For a score that these texts do not have on this side, or a source that does
             not hold what it needs; and as `head_stats`.
     """
-    names = [_spec(spec) for spec in specs]
+    names = [_spec(spec) for spec in ([specs] if isinstance(specs, str) else specs)]
+    if not names:
+        raise InputError("specs is empty\nname a score, such as 'mean next' or 'score local'")
     relations = [name[name.index("(") + 1 : -1] for _, name in names if name.endswith(")")]
     relations = [name for name in dict.fromkeys(relations) if name != "any"]
     options = ScoreOptions(
@@ -84,7 +87,7 @@ def measure(
     known = corpus.tally.moments
     for name in names:
         if name not in known:
-            raise InputError(_unknown(name, corpus.refused.get(name), source))
+            raise InputError(_unknown(name, corpus.refused.get(name)))
     return {name: known[name] for name in names}
 
 
@@ -119,7 +122,7 @@ def head_stats(
         relations: Relations of Universal Dependencies, whose words heads are asked for; `any` is
             among them anyway. They count where there are trees.
         side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
-        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        trees: CoNLL-U file or files with the trees of a store's texts, in their order.
         seed: Random seed of the unrelated words that related ones are compared with.
         pande_parity: Whether scores are those of the notebooks of Pande et al., errors included.
         reading: How texts are read.
@@ -165,7 +168,7 @@ def head_roles(
         relations: Relations that have a role of their own.
         test: Threshold, level and correction; default 3, 5 %, Benjamini-Hochberg.
         side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
-        trees: CoNLL-U files with the trees of a store's texts, in their order.
+        trees: CoNLL-U file or files with the trees of a store's texts, in their order.
         seed: Random seed of the unrelated words that related ones are compared with.
         reading: How texts are read.
 
@@ -206,7 +209,7 @@ def _opened(
         each = (one for trace in given for one in ([trace] if len(trace) == 1 else trace))
         return trace_source(each, named, _annotated(asked, False), reading)
     store = source if isinstance(source, Store) else open_store(Path(source))
-    paths = [Path(path) for path in trees]
+    paths = [Path(path) for path in ([trees] if isinstance(trees, str | os.PathLike) else trees)]
     return store_source(store, paths, _annotated(asked, bool(paths)), reading, side)
 
 
@@ -215,26 +218,26 @@ def _annotated(asked: ScoreOptions, annotated: bool) -> ScoreOptions:
 
 
 def _spec(spec: str | ScoreSpec) -> ScoreSpec:
-    if isinstance(spec, tuple):
-        return ScoreSpec(*spec)
-    kind, _, name = spec.partition(" ")
-    if not name:
+    """A score by its kind and name."""
+    found = ScoreSpec(*(spec if isinstance(spec, tuple) else spec.partition(" ")[::2]))
+    if found.kind not in _KINDS or not found.name:
+        near = difflib.get_close_matches(found.kind, _KINDS, n=1)
+        guess = f"did you mean the kind {near[0]!r}? " if near and found.name else ""
         raise InputError(
-            f"{spec!r} is no score\nname its kind and itself, such as 'mean next' or 'score local'"
+            f"{' '.join(found).strip()!r} is no score\n"
+            f"{guess}the kinds are {', '.join(_KINDS)}\n"
+            "name the kind and the score, such as 'mean next' or 'score local'"
         )
-    return ScoreSpec(kind, name)
+    return found
 
 
-def _unknown(name: ScoreSpec, hint: str | None, source: Source) -> str:
+def _unknown(name: ScoreSpec, hint: str | None) -> str:
     """Return the error message for a score that no text has."""
     if hint is not None:
         return f"{' '.join(name)!r} was not recorded\ncapture it: Capture({hint})"
-    kinds = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
-    near = difflib.get_close_matches(name.kind, kinds, n=1)
-    told = f"did you mean kind {near[0]!r}? " if near and near[0] != name.kind else ""
     return (
         f"no text has a score {' '.join(name)!r} on this side\n"
-        f"{told}heads.parquet of flaxattn stats or roles lists those there are"
+        "heads.parquet of flaxattn stats or roles lists those there are"
     )
 
 

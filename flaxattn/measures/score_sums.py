@@ -80,8 +80,8 @@ class ScoreSums:
 
     @property
     def capture(self) -> Capture:
-        """The request that records these statistics."""
-        return Capture(stats=request_for(self.parts))
+        """The request that records these statistics; of any where no text needs one."""
+        return Capture(stats=request_for(self.parts) or ("max",))
 
     def room(self, terms: Sequence[Terms]) -> tuple[int, int]:
         """Numbers of single weights and of strongest keys of the text that has most of them.

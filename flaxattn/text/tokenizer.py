@@ -408,14 +408,16 @@ class Tokenizer(CallableTokenizer):
         """Word of each token, by the spaces of the texts where the tokenizer splits none."""
         if self._splits_words:
             return list(row.word_ids)
-        sides = row.sequence_ids
+        second = [text == 1 for text in row.sequence_ids]  # the first may have lost its number
         numbers: list[int | None] = [None] * len(row)
         for side, text in enumerate(texts):
-            if text is not None:
-                found = words_at(text, row.offsets, [one != side for one in sides])
-                numbers = [
-                    old if new is None else new for old, new in zip(numbers, found, strict=True)
-                ]
+            own = [place for place, other in enumerate(second) if other == bool(side)]
+            spans, special = row.offsets, row.special_tokens_mask
+            found = words_at(
+                text or "", [spans[place] for place in own], [special[place] for place in own]
+            )
+            for place, number in zip(own, found, strict=True):
+                numbers[place] = number
         return numbers
 
     def _batch(

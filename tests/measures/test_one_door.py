@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import report_cases
+from small_encoders import byte_level, unigram, write_encoder
+from tokenizers import decoders
 
 import flaxattn as fa
 from flaxattn import cli
@@ -83,6 +85,60 @@ def test_a_store(capture: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert_same(fa.head_roles(folder / capture, trees=["trees.conllu"]), told)
 
 
+SENTENCES = [
+    [
+        ("The", "det", 2, " "),
+        ("cat’s", "nsubj", 3, " "),
+        ("sad", "root", 0, ""),
+        (".", "punct", 3, ""),
+    ],
+    [
+        ("It", "nsubj", 3, ""),
+        ("’s", "cop", 3, "  "),
+        ("café🙂", "root", 0, " "),
+        ("東京", "obj", 3, ""),
+    ],
+]
+
+
+def write_trees(path: Path) -> list[str]:
+    """Sentences with characters of several bytes, as CoNLL-U; their texts."""
+    texts, lines = [], list[str]()
+    for words in SENTENCES:
+        texts.append("".join(form + space for form, _, _, space in words))
+        lines.append(f"# text = {texts[-1]}")
+        for number, (form, relation, governor, space) in enumerate(words, 1):
+            notes = {"": "SpaceAfter=No", "  ": "SpacesAfter=\\s\\s"}.get(space, "_")
+            columns = (number, form, "_", "NOUN", "_", "_", governor, relation, "_", notes)
+            lines.append("\t".join(map(str, columns)))
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return texts
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "sequence", "unigram"])
+def test_trees_are_joined_to_stores_of_any_tokenizer(tmp_path: Path, kind: str) -> None:
+    """Tokens that are parts of characters, or that show other letters than the text has."""
+    tokenizer = unigram("<s>", "</s>") if kind == "unigram" else byte_level()
+    if kind == "sequence":
+        tokenizer.backend.decoder = decoders.Sequence([decoders.ByteLevel()])
+    folder = write_encoder(
+        tmp_path / "model", "Model", tokenizer, model_type="roberta", pad_token_id=tokenizer.pad_id
+    )
+    model, trees = fa.from_pretrained(folder), tmp_path / "trees.conllu"
+    lines = tmp_path / "texts.txt"
+    lines.write_text("\n".join(write_trees(trees)) + "\n", encoding="utf-8")
+    fa.extract_to(tmp_path / "store", model, lines)
+    specs = ["score governor(nsubj)", "mean next"]
+    of_model = fa.measure(model, specs, trees)
+    of_store = fa.measure(fa.open_store(tmp_path / "store"), specs, trees=str(trees))
+    for spec, moments in of_model.items():
+        assert int(moments.counts.max()) == 2
+        np.testing.assert_array_equal(moments.counts, of_store[spec].counts)
+        # Weights are stored as float16: half a unit of 2**-11 for each of at most 40 keys.
+        np.testing.assert_allclose(moments.mean, of_store[spec].mean, atol=40 * 2**-12)
+
+
 def test_a_trace_says_what_its_model_says(folder: Path) -> None:
     model = fa.from_pretrained("tiny-bert")
     text = " ".join(word.split("/")[0] for word in PLAIN)
@@ -101,8 +157,14 @@ def test_what_cannot_be_measured_is_told() -> None:
     trace = model.trace("a b")
     with pytest.raises(InputError, match="no text has a score 'score induction' on this side"):
         fa.measure(trace, ["score induction"])
-    with pytest.raises(InputError, match="'next' is no score\nname its kind"):
+    with pytest.raises(InputError, match="'next' is no score"):
         fa.measure(trace, ["next"])
+    with pytest.raises(InputError, match="did you mean the kind 'score'"):
+        fa.measure(model, "scores local", ["a b"])
+    with pytest.raises(InputError, match="no text has a score 'score nope'"):
+        fa.measure(model, ["score nope"], ["a b"])
+    with pytest.raises(InputError, match="specs is empty"):
+        fa.measure(model, [], ["a b"])
     with pytest.raises(InputError, match="a model reads texts, and none were given"):
         fa.measure(model, ["mean next"])
     with pytest.raises(InputError, match="a Trace holds its texts already"):
