@@ -14,13 +14,12 @@ from flax.typing import Dtype
 from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, check_arguments
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.pretrained import generation_config, hub
+from flaxattn.pretrained import generation_config
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.pretrained.esm_names import with_frequencies
+from flaxattn.pretrained.checkpoint import Checkpoint
 from flaxattn.pretrained.model_types import ModelConfig, modules_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -33,7 +32,7 @@ from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
-from flaxattn.trace.tensor_file import TensorFiles, saved_beside
+from flaxattn.trace.tensor_file import saved_beside
 
 _log = logging.getLogger(__name__)
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -85,16 +84,16 @@ def from_pretrained(
             too large for the dtype.
     """
     hosted = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
-    directory = hub.find(name, **hosted)
-    saved = saved_beside(directory)
     kind = _dtype(dtype)
-    module = _module(directory, head, kind, num_labels)
-    handle, parts = _handle(module.config), _reading(directory, module.config)
-    params, report = weights.load(directory, module, dtype=kind, mesh=mesh)
-    _log.debug("read %s as %s from %s", name, type(module).__name__, directory)
-    if saved_beside(directory) != saved:
+    found = Checkpoint.find(name, **hosted)
+    module = _module(found, head, kind, num_labels)
+    handle, parts = _handle(module.config), _reading(found, module.config)
+    params, report = weights.load(found.files, module, dtype=kind, mesh=mesh)
+    _log.debug("read %s as %s from %s", name, type(module).__name__, found.directory)
+    if saved_beside(found.directory) != found.saved:
         raise CheckpointError(
-            f"{directory} was saved anew while it was read.\nNothing of it is used; load it again."
+            f"{found.directory} was saved anew while it was read.\n"
+            "Nothing of it is used; load it again."
         )
     return handle(
         module=module, params=params, config=module.config, name=str(name), report=report, **parts
@@ -123,12 +122,11 @@ def without_parameters(
         UnavailableError: If the Hub would be needed but cannot be reached.
         InputError: For an unknown head or dtype.
     """
-    directory = hub.find(name)
-    saved_beside(directory)
     kind = _dtype(dtype)
-    module = _module(directory, head, kind, None)
-    handle, parts = _handle(module.config), _reading(directory, module.config)
-    params, report = weights.shapes_and_match(directory, module, kind)
+    found = Checkpoint.find(name)
+    module = _module(found, head, kind, None)
+    handle, parts = _handle(module.config), _reading(found, module.config)
+    params, report = weights.shapes_and_match(found.files, module, kind)
     return handle(
         module=module, params=params, config=module.config, name=str(name), report=report, **parts
     )
@@ -159,14 +157,15 @@ def _dtype(dtype: Dtype | None) -> Any:
     return kind
 
 
-def _module(directory: Path, head: str | None, dtype: Any, num_labels: int | None) -> Any:
-    """The Linen module of a directory."""
-    config = weights.as_stored(weights.read_config(directory), directory)
-    architectures = modules_of(config)
-    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
-        config = with_frequencies(config, TensorFiles(directory))
+def _module(found: Checkpoint, head: str | None, dtype: Any, num_labels: int | None) -> Any:
+    """The Linen module of a checkpoint."""
+    config, architectures = found.config, modules_of(found.config)
+    if head is None and found.adapter is not None:
+        head = found.adapter.head
     wanted = _architecture(head, config, architectures)
     config = dataclasses.replace(config, architectures=(wanted,))
+    if num_labels is None and found.adapter is not None:
+        num_labels = found.adapter.classes(found.files) if config.num_labels else None
     if num_labels is not None:
         config = _relabelled(config, num_labels)
     return architectures[wanted](config, dtype=dtype)
@@ -208,16 +207,21 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
     return config if count == config.num_labels else dataclasses.replace(config, labels=labels)
 
 
-def _reading(directory: Path, config: ModelConfig) -> dict[str, Any]:
+def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
-    parts: dict[str, Any] = {"tokenizer": _tokenizer(directory, "", config.vocab_size)}
+    directory, tokenizer = found.directory, None
+    if found.adapter is not None:  # peft saves the tokenizer where tokens were added
+        tokenizer = _tokenizer(found.adapter.directory, "", config.vocab_size)
+    if tokenizer is None:
+        tokenizer = _tokenizer(directory, "", config.vocab_size)
+    parts: dict[str, Any] = {"tokenizer": tokenizer}
     parts["sentence_modules"] = SentenceModules.read(directory)
     if isinstance(config, EncoderDecoderConfig):
         if config.decoder_layers:
             target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
             parts |= {"target_tokenizer": target, "generation": generation_config.read(directory)}
         return parts
-    if isinstance(tokenizer := parts["tokenizer"], PythonTokenizer):
+    if isinstance(tokenizer, PythonTokenizer):
         raise CheckpointError(
             f"{directory}: its tokenizer is a {tokenizer.class_name}, which exists in Python only\n"
             "flaxattn reads such tokenizers for translation models\n"

@@ -16,6 +16,8 @@ from flaxattn.pretrained import sentence_modules
 _BUILT_IN = Path(__file__).parent
 _WANTED = [  # never code, pickles or other frameworks' weights
     "config.json",
+    "adapter_config.json",
+    "adapter_model.safetensors",
     "model*.safetensors",
     "model.safetensors.index.json",
     "tokenizer.json",

@@ -25,6 +25,7 @@ from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import names_inside, remove_abandoned, sha256_of, written_whole
+from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import shown
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.parameter_shardings import usable_mesh
@@ -33,6 +34,7 @@ from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
+from flaxattn.pretrained.esm_names import with_frequencies
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
 from flaxattn.pretrained.name_tables import Family, NameRow
 from flaxattn.pretrained.nearest_type import nearest_type
@@ -58,7 +60,6 @@ def read_config(directory: str | Path) -> ModelConfig:
     """
     path = Path(directory) / "config.json"
     if not path.is_file():
-        _check_no_adapter(Path(directory))
         held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
         raise CheckpointError(
             f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
@@ -90,19 +91,6 @@ def read_config(directory: str | Path) -> ModelConfig:
     return config
 
 
-def _check_no_adapter(directory: Path) -> None:
-    """Refuse a directory that holds the changes of a model and not the model."""
-    path = directory / "adapter_config.json"
-    if path.is_file():
-        settings = tensorfile.read_json(path)
-        raise CheckpointError(
-            f"{directory} is an adapter ({shown(settings.get('peft_type'))}) of the model "
-            f"{shown(settings.get('base_model_name_or_path'))} and holds no model of its own.\n"
-            "Merge it into that model with peft: AutoPeftModel.from_pretrained(adapter)"
-            ".merge_and_unload().save_pretrained(directory)."
-        )
-
-
 def _check_not_quantized(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse a checkpoint whose tensors are no longer the weights."""
     stated = settings.get("quantization_config") or settings.get("compression_config")
@@ -115,23 +103,28 @@ def _check_not_quantized(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def as_stored(config: ModelConfig, directory: str | Path) -> ModelConfig:
-    """Settings that tensors decide: Transformers 5 says of every T5 that its output layer is tied.
+def as_stored(config: ModelConfig, files: TensorFiles) -> ModelConfig:
+    """Settings that tensors decide.
+
+    Transformers 5 says of every T5 that its output layer is tied, and an ESM keeps the frequencies
+    of its rotary positions.
 
     Args:
         config: Of a model directory.
-        directory: The directory.
+        files: Its tensors.
 
     Returns:
-        The same, untied if the files hold an output layer that is not the word embedding.
+        The same, a T5 untied if the files hold an output layer that is not the word embedding.
     """
+    if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
+        return with_frequencies(config, files)
     if not isinstance(config, T5Config) or not config.tie_word_embeddings:
         return config
-    return config if ties_output(TensorFiles(directory)) else config.untied()
+    return config if ties_output(files) else config.untied()
 
 
 def load(
-    directory: str | Path,
+    files: TensorFiles,
     module: nn.Module,
     seed: int = 0,
     *,
@@ -145,7 +138,7 @@ def load(
     Only one tensor is held beside the result at any time.
 
     Args:
-        directory: A Hugging Face model directory.
+        files: Tensors of a Hugging Face model directory.
         module: A module of an `ARCHITECTURES`, built from the directory's config.
         seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
         dtype: Of the parameters.
@@ -160,7 +153,7 @@ def load(
         InputError: If a number is too large for the dtype, or the mesh has other axes.
     """
     mesh = None if mesh is None else usable_mesh(mesh)
-    files, found, rows, report = _matched(directory, module)
+    found, rows, report = _matched(files, module)
     family, config = family_of(module.config), module.config
     held = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
@@ -173,19 +166,19 @@ def load(
 
 
 def shapes_and_match(
-    directory: str | Path, module: nn.Module, dtype: Dtype
+    files: TensorFiles, module: nn.Module, dtype: Dtype
 ) -> tuple[Any, CheckpointMatch]:
     """Shapes of the parameters that `load` reads, and its report; no tensor is read.
 
     Args:
-        directory: A Hugging Face model directory.
+        files: As for `load`.
         module: As for `load`.
         dtype: Of the parameters.
 
     Raises:
         CheckpointError: As `load` does, but for damaged tensors.
     """
-    *_, report = _matched(directory, module, compare_tied=False)
+    *_, report = _matched(files, module, compare_tied=False)
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), _parameter_shapes(module)
     )
@@ -193,17 +186,16 @@ def shapes_and_match(
 
 
 def _matched(
-    directory: str | Path, module: nn.Module, compare_tied: bool = True
-) -> tuple[TensorFiles, dict[str, str], dict[str, NameRow], CheckpointMatch]:
-    """The files of a checkpoint, its names, the rows that a module needs, and how both meet."""
-    files = TensorFiles(directory)
+    files: TensorFiles, module: nn.Module, compare_tied: bool = True
+) -> tuple[dict[str, str], dict[str, NameRow], CheckpointMatch]:
+    """The names of a checkpoint, the rows that a module needs, and how both meet."""
     config: ModelConfig = module.config
     family = family_of(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
     rows = family.rows_of(_parameter_shapes(module), config)
     report = matching.compare(files, found, rows, family, config, compare_tied=compare_tied)
-    return files, found, rows, report
+    return found, rows, report
 
 
 def save(

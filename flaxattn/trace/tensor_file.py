@@ -44,13 +44,23 @@ class TensorFiles:
         shapes: Shape of every tensor by name.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, file: str | None = None) -> None:
+        """Open the files.
+
+        Args:
+            directory: Where they are.
+            file: Name of the one that holds all tensors; default what a model directory has.
+
+        Raises:
+            CheckpointError: If there are none, or one is damaged.
+        """
         self.directory = Path(directory)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._headers: dict[str, TensorHeader] = {}
         self._files: dict[str, Any] = {}
         self._digests: dict[str, str] = {}
-        for path, names in _parts(self.directory).items():
+        parts = _parts(self.directory) if file is None else {self.directory / file: None}
+        for path, names in parts.items():
             self._add(path, names)
 
     def _add(self, path: Path, names: Iterable[str] | None) -> None:

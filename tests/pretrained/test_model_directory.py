@@ -47,7 +47,7 @@ def build(folder: Path, head: str | None = None) -> Any:
 
 
 def load(folder: Path, head: str | None = None) -> tuple[Any, weights.CheckpointMatch]:
-    return weights.load(folder, build(folder, head))
+    return weights.load(TensorFiles(folder), build(folder, head))
 
 
 def tensors_of(folder: Path) -> dict[str, np.ndarray]:
@@ -233,7 +233,7 @@ def test_a_fresh_head_follows_the_seed_and_leaves_the_rest_alone(checkpoint: Che
     module = build(folder, "BertForSequenceClassification")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        one, two, other = (weights.load(folder, module, seed)[0] for seed in (1, 1, 2))
+        one, two, other = (weights.load(TensorFiles(folder), module, seed)[0] for seed in (1, 1, 2))
     assert same(one, two)
     assert not same(one["classifier"], other["classifier"])
     assert same(one["bert"], load(folder)[0])
@@ -339,10 +339,10 @@ def test_what_was_saved_anew_while_it_was_read_is_refused(
     other = saved(tmp_path / "other", checkpoint, further=GENERATION)
     read = weights.load
 
-    def replaced(directory: Path, *given: Any, **options: Any) -> Any:
+    def replaced(files: TensorFiles, *given: Any, **options: Any) -> Any:
         shutil.rmtree(folder)
         shutil.copytree(other, folder)
-        return read(directory, *given, **options)
+        return read(files, *given, **options)
 
     monkeypatch.setattr(weights, "load", replaced)
     with pytest.raises(CheckpointError, match="was saved anew while it was read"):

@@ -16,6 +16,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.train import bert_mlm
 from flaxattn.train.initial import initial_parameters
 from flaxattn.train.optimizers import bert_adamw
@@ -102,7 +103,7 @@ def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
 def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
     module = BertForPreTraining(weights.read_config(run / "model"))
-    params, _ = weights.load(run / "model", module)
+    params, _ = weights.load(TensorFiles(run / "model"), module)
     encoded = tokenizer.encode("trees trees [MASK] trees", "trees trees.")
     out = module.apply({"params": params}, encoded.input_ids, None, encoded.token_type_ids)
     guess = int(out.prediction_logits[0, 3].argmax())

@@ -25,7 +25,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.vocabulary_training import END, train_byte_bpe
+from flaxattn.text.vocabulary_training import END, train_byte_bpe, train_wordpiece
 from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
@@ -491,10 +491,9 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
         f"it has {larger.vocab_size} pieces, the model's embedding {size}\n"
         "leave --tokenizer out to use the model's own"
     )
-    endless = Tokenizer(larger.backend, {**larger.settings, "eos_token": "</s>"})
-    endless.save(tmp_path / "endless")
+    train_wordpiece(lines(40, 3), 80, lowercase=True).save(tmp_path / "endless")
     told = attempt(tmp_path, text, tmp_path / "endless")
-    assert "the tokenizer has no end of a text\nexpected </s> among its" in told
+    assert "the tokenizer has no end of a text" in told
     shutil.copytree(run / "model", tmp_path / "mute")
     (tmp_path / "mute" / "tokenizer.json").unlink()
     accept_files(tmp_path / "mute")
