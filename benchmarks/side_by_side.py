@@ -44,10 +44,11 @@ def serve(side, work):
         print(time.perf_counter() - start, flush=True)
 
 
-def started(script, python, side, folder, arguments):
+def started(script, python, side, folder, arguments, platforms):
     """A serving process and what it said of itself."""
     words = [python, script, "--serve", side, "--folder", folder, *arguments]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "JAX_PLATFORMS": platforms}
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # both sides share the device
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -79,15 +80,15 @@ def peak_gb(process):
     return round(kilobytes[0] * 1024 / 1e9, 2) if kilobytes else None
 
 
-def compare(script, options, arguments, difference):
+def compare(script, options, arguments, difference, platforms="cpu"):
     """One row: times of both sides, torch's time over ours, and how far their results are apart.
 
     `difference` gets the folder that both sides were given. Torch starts first, so that it may
-    leave its weights there.
+    leave its weights there. `platforms` are those that jax may use.
     """
     with tempfile.TemporaryDirectory() as folder:
-        torch, theirs = started(script, options.torch_python, "torch", folder, arguments)
-        ours, mine = started(script, sys.executable, "flaxattn", folder, arguments)
+        torch, theirs = started(script, options.torch_python, "torch", folder, arguments, platforms)
+        ours, mine = started(script, sys.executable, "flaxattn", folder, arguments, platforms)
         gap = difference(Path(folder))
         times = {"torch": [], "flaxattn": []}
         for number in range(options.rounds + WARM_UP):

@@ -11,6 +11,7 @@ traceback.
 import importlib
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,21 +114,30 @@ def demo(
 def doctor(
     model: Annotated[
         str | None,
-        typer.Argument(help="Built-in model, directory or Hub id to report on; default none."),
+        typer.Argument(
+            help="Built-in model, directory, GGUF file or Hub id to report on; default none."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
     """Report on the installation, or on a model.
 
     Prints versions, devices and the attention kernel in use. Of a model, configuration, tokenizer
-    and the headers of its files are read, not its parameters.
+    and the headers of its files are read, not its parameters: what it is, what of its files is
+    applied or has no effect, and what keeps it from opening. The exit status is then 1.
 
     Example: flaxattn doctor tiny-bert
     """
     if model is not None:
-        from flaxattn.commands import model_report
+        from flaxattn.commands.directory_report import findings, opens
+        from flaxattn.commands.model_report import as_json as report_json
+        from flaxattn.commands.model_report import as_text as report_text
 
-        typer.echo(model_report.as_json(model) if as_json else model_report.as_text(model))
+        found = findings(model)
+        with warnings.catch_warnings(action="ignore"):  # the findings name their reasons
+            typer.echo((report_json if as_json else report_text)(model, found))
+        if not opens(found):
+            raise typer.Exit(1)
         return
     from flaxattn.commands import doctor as report
 

@@ -8,11 +8,12 @@ read.
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.errors import FlaxattnError
+from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import without_parameters
 from flaxattn.pretrained.gguf_file import SUFFIX, GgufFile
@@ -27,11 +28,18 @@ from flaxattn.text.transformers_tokenizer import PythonTokenizer
 from flaxattn.trace.tensor_file import TensorFiles, read_json, saved_beside
 
 # Keys of config.json that no computation depends on.
-_WITHOUT_EFFECT = {
+_OF_NO_COMPUTATION = {
     *("_name_or_path", "auto_map", "dtype", "torch_dtype", "transformers_version", "use_cache"),
     *("gradient_checkpointing", "output_attentions", "output_hidden_states", "return_dict"),
     *("architectures", "model_type", "pretraining_tp", "torchscript", "tokenizer_class"),
-    *("id2label", "label2id", "finetuning_task", "flaxattn_version", "task_specific_params"),
+    *(
+        "is_encoder_decoder",
+        "id2label",
+        "label2id",
+        "finetuning_task",
+        "flaxattn_version",
+        "task_specific_params",
+    ),
 }
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
@@ -72,6 +80,11 @@ def findings(name: str) -> list[Finding]:
         found += _of("vectors", lambda: _vectors(directory))
     found += _of("tokenizer", lambda: _tokenizer(directory))
     return [*found, _opening(name)]
+
+
+def opens(found: Iterable[Finding]) -> bool:
+    """Whether the model can be opened."""
+    return not any(one.problem for one in found if one.subject == "opens")
 
 
 def _of(subject: str, look: Callable[[], Iterator[str]]) -> Iterator[Finding]:
@@ -118,10 +131,12 @@ def _gguf(path: Path) -> Iterator[str]:
 def _config(directory: Path) -> Iterator[str]:
     path = directory / "config.json"
     settings = _Noted(read_json(path))
-    config_of(path, settings)
-    unread = sorted(set(settings) - settings.read - _WITHOUT_EFFECT)
-    if unread:
-        yield f"keys that are kept and change nothing here: {', '.join(unread)}"
+    config = config_of(path, settings)
+    kept = set(json.loads(config.further_settings)) - _OF_NO_COMPUTATION
+    if isinstance(config, DecoderConfig):  # which keeps the whole file
+        kept -= settings.read
+    if kept:
+        yield f"keys that are kept and change nothing here: {', '.join(sorted(kept))}"
 
 
 def _weights(directory: Path) -> Iterator[str]:
@@ -188,7 +203,7 @@ def _opening(name: str) -> Finding:
 
 
 class _Noted(dict[str, Any]):
-    """Settings that note which of them were read."""
+    """Settings that note which of them were read by name."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)

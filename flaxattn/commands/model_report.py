@@ -8,12 +8,13 @@ Configuration, tokenizer and the headers of its files are read; `doctor` prints 
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from flaxattn.commands.directory_report import Finding, findings
+from flaxattn.commands.directory_report import Finding, opens
 from flaxattn.files import readable_size
 from flaxattn.models.losses import label_names
 from flaxattn.models.rnn_config import RnnConfig
@@ -73,7 +74,6 @@ def model_report(name: str) -> dict[str, Any]:
         "disk_bytes": sum(path.stat().st_size for path in files),
         "stored_dtypes": dict(Counter(found.files.letters().values())),
         "tokenizer": _tokenizer(model),
-        "findings": [one._asdict() for one in findings(name)],
         "runs": uses(model),
         "memory_bytes": memory,
     }
@@ -168,24 +168,40 @@ def _tokenizer(model: Pretrained) -> dict[str, Any] | None:
     return {"kind": kind, "size": reader.vocab_size}
 
 
-def as_json(name: str) -> str:
-    """The report as JSON.
+def as_json(name: str, found: Sequence[Finding]) -> str:
+    """The report as JSON; of a model that does not open, the findings alone.
 
     Args:
         name: As for `model_report`.
+        found: What was found in it.
     """
-    return json.dumps(model_report(name), indent=2, ensure_ascii=False)
+    facts: dict[str, Any] = {"name": name}
+    if opens(found):
+        facts = model_report(name)
+    facts |= {"opens": opens(found), "findings": [one._asdict() for one in found]}
+    return json.dumps(facts, indent=2, ensure_ascii=False)
 
 
-def as_text(name: str) -> str:
-    """The report for a person.
+def as_text(name: str, found: Sequence[Finding]) -> str:
+    """The report for a person; of a model that does not open, the findings alone.
 
     Args:
         name: As for `model_report`.
+        found: What was found in it.
     """
-    found = findings(name)
-    if any(one.problem and one.subject == "opens" for one in found):
-        return refusal(found)
+    first = [(one.subject, one.text) for one in found if one.subject == "kind"]
+    others = [(one.subject, one.text) for one in found if one.subject != "kind"]
+    if opens(found):
+        others = _rows(name) + [row for row in others if row[0] != "opens"]
+    return "\n".join(_row(title, text) for title, text in [*first, *others])
+
+
+def _row(title: str, text: str) -> str:
+    """A title and its text, whose further lines stand below the first."""
+    return f"{title:<13} " + text.replace("\n", "\n" + 14 * " ")
+
+
+def _rows(name: str) -> list[tuple[str, str]]:
     facts = model_report(name)
     stored = ", ".join(f"{count} x {kind}" for kind, count in facts["stored_dtypes"].items())
     reader, half = facts["tokenizer"], facts["parameter_bytes"]["bfloat16"]
@@ -214,4 +230,4 @@ def as_text(name: str) -> str:
         )
         for use, size in facts["memory_bytes"].items()
     ]
-    return "\n".join(f"{title:<13} {value}" for title, value in rows)
+    return rows

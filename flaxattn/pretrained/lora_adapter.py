@@ -107,7 +107,7 @@ class LoraAdapter:
         """
         kind = shown(self.settings.get("peft_type"))
         return CheckpointError(
-            f"{self.directory} is an adapter ({kind}) of the model {shown(self.base)}: {reason}.\n"
+            f"{self.directory} is an adapter ({kind}) of the model {self.base!r:.300}: {reason}.\n"
             "Merge it into that model with peft: AutoPeftModel.from_pretrained(adapter)"
             ".merge_and_unload().save_pretrained(directory).\n"
             f"Or name the directory of that model as base_model_name_or_path in {SETTINGS}."

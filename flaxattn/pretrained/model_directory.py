@@ -165,11 +165,8 @@ def load(
         InputError: If a number is too large for the dtype, or the mesh has other axes.
     """
     mesh = None if mesh is None else usable_mesh(mesh)
-    found, rows, report = _matched(files, module)
-    family, config = family_of(module.config), module.config
-    held = {path: family.numbered(row, config) for path, row in rows.items()}
-    held = {path: [found[name] for name in names if name in found] for path, names in held.items()}
-    held = {path: names for path, names in held.items() if names}
+    held, rows, report = _matched(files, module)
+    family = family_of(module.config)
     flat = read_parameters(files, held, rows, _parameter_shapes(module), dtype, mesh)
     for path, leaf in _fresh(module, set(rows) - set(flat), seed).items():
         flat[path] = placed(leaf.astype(dtype), path, mesh)
@@ -199,15 +196,19 @@ def shapes_and_match(
 
 def _matched(
     files: TensorFiles, module: nn.Module, compare_tied: bool = True
-) -> tuple[dict[str, str], dict[str, NameRow], CheckpointMatch]:
-    """The names of a checkpoint, the rows that a module needs, and how both meet."""
+) -> tuple[dict[str, list[str]], dict[str, NameRow], CheckpointMatch]:
+    """The tensors and the rows of each parameter of a module, and how both meet."""
     config: ModelConfig = module.config
     family = family_of(config)
     found = family.canonical(files.shapes, config)
     matching.check_layers(files, found, family, config)  # before anything is made for each layer
     rows = family.rows_of(_parameter_shapes(module), config)
     report = matching.compare(files, found, rows, family, config, compare_tied=compare_tied)
-    return found, rows, report
+    numbered = {path: family.numbered(row, config) for path, row in rows.items()}
+    held = {p: [found[name] for name in names if name in found] for p, names in numbered.items()}
+    for name in {name for names in held.values() for name in names}:
+        files.dtype(name)  # which refuses what are no floats
+    return {path: names for path, names in held.items() if names}, rows, report
 
 
 def save(
