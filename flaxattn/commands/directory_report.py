@@ -213,7 +213,7 @@ class _Noted(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, name: str, default: Any = None, /) -> Any:
         """Read a setting and note it."""
         self.read.add(name)
         return super().get(name, default)
