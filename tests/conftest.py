@@ -50,7 +50,7 @@ MIXED_DTYPES = REPOSITORY / "tests" / "train"
 # Markers named here (space-separated) may not skip: continuous integration sets it.
 MUST_RUN = os.environ.get("FLAXATTN_MUST_RUN", "").split()
 MAPPED_REGIONS = Path("/proc/self/maps")
-MOST_REGIONS = 40_000  # after a file of tests; one file adds up to about 10,000
+MOST_REGIONS = 50_000  # after a file of tests; one file adds up to about 10,000
 
 
 @pytest.hookimpl(tryfirst=True)

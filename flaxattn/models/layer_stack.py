@@ -103,13 +103,15 @@ class Stack(nn.Module):
                 pairs = zip(blocks, rngs, strict=True)
                 return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
             rngs = rngs[:1] if self.shared else rngs
-            return jax.vmap(lambda r: blocks[0].init(r, x, **inputs)["params"])(rngs)
+            return jax.lax.map(lambda r: blocks[0].init(r, x, **inputs)["params"], rngs)
 
         params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         watching = self.is_mutable_collection("sites") and not self.is_initializing()
         if not (caching or isinstance(params, tuple)):
             params = self.param("layers", init)
+        if self.is_initializing():  # what follows the blocks needs the shape of their output alone
+            return x, jnp.stack([x] * self.num_layers) if keep_hidden else None
         dropout = None if deterministic else self.make_rng("dropout")
 
         def apply(x: Array, layer: Any, block: nn.Module, segment: _Segment) -> Any:

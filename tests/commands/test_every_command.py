@@ -118,7 +118,7 @@ ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "
 ALLOWING += ("circuits", "lens")
 # Other forms of a command that is here already: with one model in `make test`.
 VARIANTS = ("view pair", "view stdin", "view store", "stats store", "roles store")
-VARIANTS += ("probe states", "probe pronouns")
+VARIANTS += ("probe states", "probe pronouns", "heads")
 
 
 @pytest.fixture(scope="module")

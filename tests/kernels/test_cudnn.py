@@ -109,7 +109,7 @@ CASES = (
 )
 
 
-@pytest.mark.few("garbage", "odd depth")
+@pytest.mark.few("garbage")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_results_and_gradients_are_those_of_the_reference(case):
     call = make(case)

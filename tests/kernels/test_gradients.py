@@ -54,7 +54,7 @@ def derivatives(implementation):
         return analytic, numeric
 
 
-@pytest.mark.few("reference")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
 def test_gradient_equals_finite_difference(implementation, name):

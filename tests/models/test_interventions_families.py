@@ -239,7 +239,6 @@ def test_the_values_of_the_clean_run_give_the_clean_output(model: Model) -> None
         close(model.replaced(model.other, switches), plain)
 
 
-@pytest.mark.few("bart")
 def test_a_head_of_zeros_is_a_masked_head(model: Model) -> None:
     for side in model.sides:
         layers, _, _, heads, _ = model.values[side, "head_output"].shape

@@ -128,7 +128,7 @@ LENGTHS = {
     "dynamic in windows": (9, DYNAMIC, WINDOWED, SAMPLED),
     "dynamic, beams": (9, DYNAMIC, {}, BEAMS),
     "dynamic, beyond": (18, DYNAMIC, {}, {}),
-    "dynamic, in chunks": (24, DYNAMIC, {}, BEAMS),
+    "dynamic, chunks of beams": (24, DYNAMIC, {}, BEAMS),
 }
 
 
@@ -160,7 +160,7 @@ def test_frequencies_change_with_the_length(name: str, monkeypatch: pytest.Monke
     """Each token has the probability of a pass over all before it, also past the change."""
     length, rotary, further, settings = LENGTHS[name]
     model = changing(rotary, further)
-    if "in chunks" in name:
+    if "chunks" in name:
         monkeypatch.setattr(generation, "_CHUNK", 8)
     monkeypatch.setattr(generation, "_READ_AGAIN", 4)
     given = prompts(2, length) | {"max_new_tokens": 8, "eos": ()}
