@@ -12,7 +12,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -352,16 +351,16 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _parameter_shapes(module: nn.Module) -> Mapping[str, Any]:
+def _parameter_shapes(module: nn.Module) -> dict[str, Any]:
     """Shape of every parameter by path, without computing any."""
-    return _shapes_of(type(module), module.config)
+    return dict(_shapes_of(type(module), module.config))
 
 
 @functools.lru_cache(maxsize=64)  # to open a model needs them several times
-def _shapes_of(architecture: type[nn.Module], config: ModelConfig) -> Mapping[str, Any]:
+def _shapes_of(architecture: type[nn.Module], config: ModelConfig) -> dict[str, Any]:
     ids = jnp.zeros((1, 1), jnp.int32)
     variables = jax.eval_shape(architecture(config).init, jax.random.key(0), ids)
-    return MappingProxyType(_flat(variables["params"]))
+    return _flat(variables["params"])
 
 
 def _fresh(module: nn.Module, paths: set[str], seed: int) -> dict[str, Array]:
