@@ -96,6 +96,7 @@ class Stack(nn.Module):
         """
         blocks = self._blocks()
         given = {name: array for name, array in by_layer.items() if array is not None}
+        ends: list[Array] = []
 
         def init(rng: Array) -> Any:
             rngs = jax.random.split(rng, self.num_layers)
@@ -103,15 +104,22 @@ class Stack(nn.Module):
                 pairs = zip(blocks, rngs, strict=True)
                 return tuple(b.init(r, x, **inputs)["params"] for b, r in pairs)
             rngs = rngs[:1] if self.shared else rngs
-            return jax.lax.map(lambda r: blocks[0].init(r, x, **inputs)["params"], rngs)
+            end, made = jax.lax.scan(first, x, rngs)
+            ends.append(end)
+            return made
+
+        def first(x: Array, rng: Array) -> tuple[Array, Any]:
+            output, variables = blocks[0].init_with_output(rng, x, **inputs)
+            return output, variables["params"]
 
         params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         watching = self.is_mutable_collection("sites") and not self.is_initializing()
         if not (caching or isinstance(params, tuple)):
             params = self.param("layers", init)
-        if self.is_initializing():  # what follows the blocks needs the shape of their output alone
-            return x, jnp.stack([x] * self.num_layers) if keep_hidden else None
+        alike = len(set(blocks)) == 1 and not (self.shared or given or keep_hidden)
+        if ends and alike and deterministic and self.capture == NOTHING:
+            return ends[0], None  # of the parameters just drawn
         dropout = None if deterministic else self.make_rng("dropout")
 
         def apply(x: Array, layer: Any, block: nn.Module, segment: _Segment) -> Any:

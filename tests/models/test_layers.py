@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout of activations, the same wherever the rows lie; edits of the heads of a layer."""
+"""Dropout of activations, the same wherever the rows lie; edits of heads; initialization."""
 
 import jax
 import jax.numpy as jnp
@@ -85,3 +85,17 @@ def test_an_addition_to_head_outputs_reaches_the_projection(
     slope = jax.grad(loss)(added)
     assert not slope[:, :, np.array(pruned, int)].any()
     np.testing.assert_allclose(slope[0, 0, kept[0]], kernel[0].sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq"])
+def test_the_output_of_an_initialization_is_that_of_its_parameters(
+    family: str, request: pytest.FixtureRequest
+) -> None:
+    module = request.getfixturevalue(family).module
+    ids = jnp.ones((2, 5), jnp.int32)
+    further = {"decoder_input_ids": ids} if family == "seq2seq" else {}
+    made = jax.jit(module.init_with_output)(jax.random.key(3), ids, **further)
+    output, variables = made
+    assert list(variables) == ["params"]
+    again = jax.jit(module.apply)(variables, ids, **further)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), output, again)
