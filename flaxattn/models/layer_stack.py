@@ -115,11 +115,13 @@ class Stack(nn.Module):
         params = self.get_variable("params", "layers")
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         watching = self.is_mutable_collection("sites") and not self.is_initializing()
-        if not (caching or isinstance(params, tuple)):
+        if params is not None:  # their other axes are checked by the blocks
+            self._check_layers(params)
+        else:
             params = self.param("layers", init)
-        alike = len(set(blocks)) == 1 and not (self.shared or given or keep_hidden)
-        if ends and alike and deterministic and self.capture == NOTHING:
-            return ends[0], None  # of the parameters just drawn
+            alike = len(set(blocks)) == 1 and not (self.shared or given or keep_hidden)
+            if ends and alike and deterministic and self.capture == NOTHING:
+                return ends[0], None
         dropout = None if deterministic else self.make_rng("dropout")
 
         def apply(x: Array, layer: Any, block: nn.Module, segment: _Segment) -> Any:
@@ -160,6 +162,19 @@ class Stack(nn.Module):
         if watching:
             self.put_variable("sites", "layers", kept["sites"])
         return x, kept.get("hidden")
+
+    def _check_layers(self, params: Any) -> None:
+        """Refuse parameters of another number of layers."""
+        count = 1 if self.shared else self.num_layers
+        if isinstance(params, tuple):
+            found = {len(params)} - {self.num_layers}
+        else:
+            found = {leaf.shape[0] for leaf in jax.tree.leaves(params)} - {count}
+        if found:
+            raise InputError(
+                f"The parameters are those of {found.pop()} layers, the model has {count}.\n"
+                "Use the configuration that they were made with."
+            )
 
     def _blocks(self) -> list[nn.Module]:
         """The block of every layer; those with the same attributes are equal."""

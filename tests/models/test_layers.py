@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dropout of activations, the same wherever the rows lie; edits of heads; initialization."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from flaxattn.errors import InputError
 from flaxattn.models.interventions import Intervention
 from flaxattn.models.layers import DropoutLayer
 from flaxattn.models.multi_head_attention import MultiHeadAttention
@@ -99,3 +102,12 @@ def test_the_output_of_an_initialization_is_that_of_its_parameters(
     assert list(variables) == ["params"]
     again = jax.jit(module.apply)(variables, ids, **further)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), output, again)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_parameters_of_another_number_of_layers_are_refused(bert: Any, count: int) -> None:
+    stacked = bert.params["encoder"]["layers"]
+    wrong = jax.tree.map(lambda x: jnp.concatenate([x, x])[:count], stacked)
+    params = {**bert.params, "encoder": {"layers": wrong}}
+    with pytest.raises(InputError, match=rf"those of {count} layers, the model has 2"):
+        bert.module.apply({"params": params}, jnp.ones((1, 3), jnp.int32))
