@@ -55,7 +55,7 @@ def by_hand(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(-logs[rows, labels[rows]].mean())
 
 
-@pytest.mark.few("MaskedLM", "settings4", "TokenClass")
+@pytest.mark.few("MaskedLM", "settings4", "TokenClass", "settings6")
 @pytest.mark.parametrize(("head", "settings", "labels"), CASES)
 def test_the_loss_of_every_head(
     checkpoint: Any, head: str, settings: dict[str, Any], labels: dict[str, Any]
