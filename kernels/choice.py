@@ -26,7 +26,7 @@ from flaxattn.kernels.parts import without_pairs, without_window
 NAMES = ("cudnn", "mosaic_gpu", "tpu", "xla", "reference")
 """Every implementation, the preferred ones first.
 
-cuDNN is before the Hopper kernels as long as these have not run on a device (BENCHMARKS.md).
+cuDNN is before the Hopper kernels until `make gpu` has passed as a whole (BENCHMARKS.md).
 """
 
 _log = logging.getLogger(__name__)

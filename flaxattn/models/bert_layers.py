@@ -22,6 +22,7 @@ from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
+    Embedding,
     FeedForward,
     activation,
     layer_norm,
@@ -92,11 +93,11 @@ class Embeddings(nn.Module):
             x = layer_norm(x, epsilon=self.config.layer_norm_eps, dtype=self.dtype, name="norm")
         return x if mask is None else x * mask[..., None].astype(x.dtype)
 
-    def _table(self, name: str, count: int) -> nn.Embed:
+    def _table(self, name: str, count: int) -> Embedding:
         init = nn.initializers.truncated_normal(self.config.initializer_range)
         width = self.config.embedding_size
         assert width is not None  # the configuration fills it in
-        return nn.Embed(count, width, dtype=self.dtype, embedding_init=init, name=name)
+        return Embedding(count, width, dtype=self.dtype, embedding_init=init, name=name)
 
 
 def _without_masks(

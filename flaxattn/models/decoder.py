@@ -24,6 +24,7 @@ from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
+    Embedding,
     FeedForward,
     RMSNorm,
     layer_norm,
@@ -179,7 +180,9 @@ class RotaryDecoder(Model):
         mask = real_positions(attention_mask)
         places = counted(input_ids) if position_ids is None else position_ids
         init = nn.initializers.normal(c.initializer_range)
-        words = nn.Embed(c.vocab_size, c.hidden_size, self.dtype, embedding_init=init, name="words")
+        words = Embedding(
+            c.vocab_size, c.hidden_size, self.dtype, embedding_init=init, name="words"
+        )
         embedded = words(input_ids)
         if c.scale_embedding:
             embedded *= jnp.asarray(c.hidden_size**0.5, self.dtype)

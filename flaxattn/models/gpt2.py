@@ -20,6 +20,7 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     DropoutLayer,
+    Embedding,
     FeedForward,
     layer_norm,
     real_positions,
@@ -174,9 +175,9 @@ class GPT2(Model):
         x = self.norm(x.astype(jnp.float32)).astype(self.dtype)
         return ModelOutput(last_hidden_state=x, hidden_states=hidden_states(embedded, hidden, x))
 
-    def _embedding(self, count: int, spread: float) -> nn.Embed:
+    def _embedding(self, count: int, spread: float) -> Embedding:
         init = nn.initializers.normal(spread)
-        return nn.Embed(count, self.config.n_embd, dtype=self.dtype, embedding_init=init)
+        return Embedding(count, self.config.n_embd, dtype=self.dtype, embedding_init=init)
 
 
 class GPT2LM(CausalLM):

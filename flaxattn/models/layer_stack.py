@@ -167,12 +167,12 @@ class Stack(nn.Module):
         """Refuse parameters of another number of layers."""
         count = 1 if self.shared else self.num_layers
         if isinstance(params, tuple):
-            found = {len(params)} - {self.num_layers}
+            found = {len(params)}
         else:
-            found = {leaf.shape[0] for leaf in jax.tree.leaves(params)} - {count}
-        if found:
+            found = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
+        if wrong := found - {count}:
             raise InputError(
-                f"The parameters are those of {found.pop()} layers, the model has {count}.\n"
+                f"The parameters are those of {wrong.pop()} layers, the model has {count}.\n"
                 "Use the configuration that they were made with."
             )
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The layers models are built of beside attention: dense, feed-forward, dropout, norms, recording.
+"""The layers models are built of beside attention: embedding, dense, feed-forward, dropout, norms.
 
 This file does not know which model it serves; attention is in `multi_head_attention`.
 """
@@ -26,6 +26,8 @@ def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """GELU through erf as published; `nn.gelu` goes through erfc, at twice the cost on CPU."""
     return 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5))
 
+
+_SELECTED_ROWS = 8  # tables of up to so many rows are looked up without a gather
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "gelu": _gelu,
@@ -110,6 +112,27 @@ def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act {name!r} is unknown; choose one of {sorted(ACTIVATIONS)}.")
     return elementwise(ACTIVATIONS[name], x.astype(jnp.float32)).astype(x.dtype)
+
+
+class Embedding(nn.Embed):
+    """Rows of a table by their number, cast to `dtype` after they were looked up.
+
+    The outputs are those of `nn.Embed`, which casts the whole table first; but the gradient of a
+    row, a sum over all tokens that have it, is summed in the table's dtype and not in `dtype`.
+    """
+
+    def __call__(self, inputs: Int[Array, "*tokens"]) -> Float[Array, "*tokens E"]:
+        """Look up ids; those that are not in the table give NaN."""
+        table = self.embedding
+        if self.num_embeddings > _SELECTED_ROWS:
+            rows = jnp.take(table, inputs, axis=0)
+        else:
+            # Adding up the gradients of many tokens in few rows takes most of a training step on
+            # a GPU where it is a scatter; the gradient of a selection is a sum.
+            rows = jnp.full((), jnp.nan, table.dtype)
+            for number in range(self.num_embeddings):
+                rows = jnp.where((inputs == number)[..., None], table[number], rows)
+        return rows.astype(self.dtype or table.dtype)
 
 
 class Dense(nn.Module):

@@ -20,6 +20,7 @@ from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
+    Embedding,
     FeedForward,
     activation,
     at_positions,
@@ -52,7 +53,7 @@ class WordEmbeddings(nn.Module):
         """Embed the ids."""
         c = self.config
         init = nn.initializers.truncated_normal(c.initializer_range)
-        table = nn.Embed(c.vocab_size, c.hidden_size, self.dtype, embedding_init=init, name="word")
+        table = Embedding(c.vocab_size, c.hidden_size, self.dtype, embedding_init=init, name="word")
         x = _norm(c, table(input_ids), self.dtype, "norm")
         return DropoutLayer(c.embedding_dropout)(x, deterministic)
 

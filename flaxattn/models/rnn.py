@@ -26,6 +26,7 @@ from flaxattn.models.layer_stack import Model
 from flaxattn.models.layers import (
     Dense,
     DropoutLayer,
+    Embedding,
     real_positions,
     recording,
     with_defaults,
@@ -273,8 +274,8 @@ class RnnLM(Model):
     def setup(self) -> None:
         """Make the parts."""
         c = self.config
-        self.words = nn.Embed(c.vocab_size, c.embedding_size, self.dtype)
-        self.decoder_words = nn.Embed(c.target_size, c.embedding_size, self.dtype)
+        self.words = Embedding(c.vocab_size, c.embedding_size, self.dtype)
+        self.decoder_words = Embedding(c.target_size, c.embedding_size, self.dtype)
         self.encoder = Encoder(c, self.dtype)
         self.decoder = Decoder(
             c,

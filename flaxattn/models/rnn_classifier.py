@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Int
 
 from flaxattn.models.layer_stack import Model
-from flaxattn.models.layers import Dense, DropoutLayer, real_positions
+from flaxattn.models.layers import Dense, DropoutLayer, Embedding, real_positions
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.rnn import Encoder, RnnLM, last_states
 from flaxattn.models.rnn_config import RnnConfig
@@ -25,7 +25,7 @@ class RnnForSequenceClassification(Model):
     def setup(self) -> None:
         """Make the parts."""
         c = self.config
-        self.words = nn.Embed(c.vocab_size, c.embedding_size, self.dtype)
+        self.words = Embedding(c.vocab_size, c.embedding_size, self.dtype)
         self.encoder = Encoder(c, self.dtype)
         self.classifier = Dense(c.num_labels, self.dtype, c.encoded_size**-0.5)
         self.dropout = DropoutLayer(c.dropout)

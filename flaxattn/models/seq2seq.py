@@ -17,6 +17,7 @@ from flaxattn.kernels.contract import Labels
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     DropoutLayer,
+    Embedding,
     RMSNorm,
     real_positions,
     self_labels,
@@ -216,9 +217,9 @@ class Seq2Seq(Model):
         shared = self.config.share_encoder_decoder_embeddings
         return (self.words if shared else self.decoder_words).embedding
 
-    def _embedding(self, count: int) -> nn.Embed:
+    def _embedding(self, count: int) -> Embedding:
         init = nn.initializers.truncated_normal(self.config.init_std)
-        return nn.Embed(count, self.config.d_model, dtype=self.dtype, embedding_init=init)
+        return Embedding(count, self.config.d_model, dtype=self.dtype, embedding_init=init)
 
     def _norm(self) -> nn.Module:
         epsilon = self.config.layer_norm_eps

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models.layers import DropoutLayer, FeedForward, RMSNorm, layer_norm
+from flaxattn.models.layers import DropoutLayer, Embedding, FeedForward, RMSNorm, layer_norm
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.position_tables import UNUSED_ROWS, sinusoids
 from flaxattn.models.relative_positions import relative_bias
@@ -47,7 +47,7 @@ class Inputs(nn.Module):
         if c.positions == "learned":
             init = nn.initializers.truncated_normal(c.init_std)
             count = c.max_position_embeddings + UNUSED_ROWS
-            table = nn.Embed(count, c.d_model, self.dtype, embedding_init=init, name="position")
+            table = Embedding(count, c.d_model, self.dtype, embedding_init=init, name="position")
             x = x + table(position_ids + UNUSED_ROWS)
         elif c.positions == "sinusoidal":
             position = jnp.asarray(sinusoids(c.max_position_embeddings, c.d_model), self.dtype)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout of activations, the same wherever the rows lie; edits of heads; initialization."""
+"""Embeddings; dropout, the same wherever the rows lie; edits of heads; initialization."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError
 from flaxattn.models.interventions import Intervention
-from flaxattn.models.layers import DropoutLayer
+from flaxattn.models.layers import DropoutLayer, Embedding
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
@@ -111,3 +112,32 @@ def test_parameters_of_another_number_of_layers_are_refused(bert: Any, count: in
     params = {**bert.params, "encoder": {"layers": wrong}}
     with pytest.raises(InputError, match=rf"those of {count} layers, the model has 2"):
         bert.module.apply({"params": params}, jnp.ones((1, 3), jnp.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [1, 2, 8, 9, 100])
+def test_embeddings_are_rows_of_the_table(rows: int, dtype: str) -> None:
+    ids = jnp.arange(rows).repeat(3).reshape(3, rows)
+    ours = Embedding(rows, 16, jnp.dtype(dtype))
+    variables = ours.init(jax.random.key(0), ids)
+    theirs = nn.Embed(rows, 16, jnp.dtype(dtype)).apply(variables, ids)
+    found = ours.apply(variables, ids)
+    assert found.dtype == theirs.dtype
+    np.testing.assert_array_equal(found, theirs)
+    assert jnp.isnan(ours.apply(variables, jnp.array([rows]))).all()
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_the_gradient_of_an_embedding_is_summed_in_float32(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    ids, count = rng.integers(0, rows, 50_000), 50_000 // rows
+    module = Embedding(rows, 4, jnp.bfloat16)
+    variables = module.init(jax.random.key(0), ids)
+    output, pullback = jax.vjp(lambda v: module.apply(v, ids), variables)
+    cotangents = jnp.asarray(1 + rng.random(output.shape), jnp.bfloat16)
+    (found,) = pullback(cotangents)
+    exact = np.zeros((rows, 4))
+    np.add.at(exact, ids, np.asarray(cotangents, np.float64))
+    # Sums of positive numbers: at worst one rounding of float32 for each of them.
+    tolerance = 2 * count * np.finfo(np.float32).eps
+    np.testing.assert_allclose(found["params"]["embedding"], exact, rtol=tolerance)
