@@ -290,14 +290,7 @@ def train() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: Words after `flaxattn`; default those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     if arguments is None:  # the process is ours
         keep_freed_memory()
         arguments = sys.argv[1:]

@@ -208,15 +208,7 @@ def _flush_entry(folder: Path) -> None:
 
 
 def check_writable(path: Path, what: str = "a file") -> None:
-    """Refuse a place where no file can be written, before the work whose result goes there.
-
-    Args:
-        path: Where to.
-        what: How to call the file in a message.
-
-    Raises:
-        InputError: If the folder is missing or the path is a folder.
-    """
+    """Refuse a place where no file can be written, before the work whose result goes there."""
     if path.is_dir() or not path.parent.is_dir():
         reason = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise InputError(
@@ -226,38 +218,12 @@ def check_writable(path: Path, what: str = "a file") -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") -> Path:
-    """Write a text as UTF-8. A file of that name is replaced at once or, on an error, stays.
-
-    Args:
-        path: Where to; its folder must exist.
-        text: What to write.
-        what: How to call it in a message.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: If the folder is missing or the path is a folder.
-        WriteError: If the disk is full or the folder is not writable.
-    """
+    """Write a text as UTF-8. A file of that name is replaced at once or, on an error, stays."""
     return write_bytes(path, text.encode("utf-8"), what)
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file") -> Path:
-    """Write a file. One of that name is replaced at once or, on an error, stays.
-
-    Args:
-        path: Where to; its folder must exist.
-        data: What to write.
-        what: How to call it in a message.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: If the folder is missing or the path is a folder.
-        WriteError: If the disk is full or the folder is not writable.
-    """
+    """Write a file. One of that name is replaced at once or, on an error, stays."""
     target = Path(path)
     check_writable(target, what)
     draft = target.with_name(f".{secrets.token_hex(8)}.part")
@@ -275,12 +241,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file")
 
 
 def not_written(path: Path, error: OSError) -> WriteError:
-    """Make the error for a file that cannot be written.
-
-    Args:
-        path: The file.
-        error: What the system says, which often names no file.
-    """
+    """Make the error for a file that cannot be written."""
     try:
         free = f" ({shutil.disk_usage(path.parent).free:,} bytes are free)"
     except OSError:
@@ -304,21 +265,7 @@ def sha256_of(path: Path) -> str:
 def file_inside(
     folder: Path, name: object, size: int | None = None, *, links_into: Sequence[Path] = ()
 ) -> Path:
-    """Path of a file that another file names, which may be anybody's; nothing of it is read.
-
-    Args:
-        folder: The folder in which it must lie.
-        name: Its path inside the folder, with `/` between parts, as the other file gives it.
-        size: Its size in bytes as the other file gives it; None accepts any.
-        links_into: Resolved folders into which a link may lead; by default no link is followed.
-
-    Returns:
-        Path of a regular file.
-
-    Raises:
-        OSError: If the name leads out of the folder, or the file is missing, a link, a pipe, a
-            device or a folder, or has another size.
-    """
+    """Path of a file that another file names, which may be anybody's; nothing of it is read."""
     parts = name.split("/") if isinstance(name, str) else []
     if not parts or {"", ".", ".."} & {*parts} or {"\\", "\0"} & {*str(name)}:
         raise OSError(f"{name!r:.200} is not the name of a file inside its folder")
@@ -341,11 +288,7 @@ def file_inside(
 
 
 def json_digest(facts: Mapping[str, Any]) -> str:
-    """Hexadecimal SHA-256 of what JSON says, however it is laid out in a file.
-
-    Args:
-        facts: What was read from JSON, or what is to be written.
-    """
+    """Hexadecimal SHA-256 of what JSON says, however it is laid out in a file."""
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -360,11 +303,7 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
 
 
 def readable_size(size: float) -> str:
-    """Return bytes as people say them, such as "7.3 kB".
-
-    Args:
-        size: Number of bytes.
-    """
+    """Return bytes as people say them, such as "7.3 kB"."""
     for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"

@@ -61,25 +61,7 @@ def pretrain(
     tokenizer: Path | None = None,
     command: str = "flaxattn train mlm",
 ) -> dict[str, Any]:
-    """Run everything from text files to a Hugging Face directory.
-
-    Args:
-        files: text, JSONL or Parquet; the recipe's `documents` says how text is cut.
-        folder: of the run; gets `tokenizer/`, `corpus/`, metrics, checkpoints, and at the end
-            `model/`, `curves.png` and `summary.json`.
-        recipe: every number of the run.
-        tokenizer: directory of an existing one; None takes the model's, or learns one from the
-            files for a new BERT.
-        command: what was typed, for the model card.
-
-    Returns:
-        The content of `summary.json`.
-
-    Raises:
-        InputError: the text is missing, unreadable or too little; the loss became NaN.
-        CheckpointError: what an earlier run left does not fit.
-        StopRequestedError: SIGTERM came; the state is saved.
-    """
+    """Run everything from text files to a Hugging Face directory."""
     check_files(files)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
@@ -131,11 +113,7 @@ def build_task(
     training: TokenCorpus,
     heldout: TokenCorpus,
 ) -> loop.Task:
-    """Build the task of the loop: loss, optimiser, batches and evaluation.
-
-    Raises:
-        InputError: a side has too little text for one batch.
-    """
+    """Build the task of the loop: loss, optimiser, batches and evaluation."""
     loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
 
@@ -190,13 +168,7 @@ def batch_totals(batch: PretrainingBatch) -> Totals:
 
 
 def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
-    """Loss of the module on a batch, in the form the loop takes.
-
-    Args:
-        module: the model.
-        entropy_price: see `PretrainRecipe`; charged while training only, so that evaluations
-            compare.
-    """
+    """Loss of the module on a batch, in the form the loop takes."""
     watched = module.clone(capture=Capture(stats=("entropy",)))
     config: EncoderConfig = module.config
     types = config.variant.tokenized_types  # else tokenizers of the family tell no texts apart
@@ -262,18 +234,7 @@ class PretrainingEvaluation:
         recipe: PretrainRecipe,
         mesh: Mesh,
     ) -> None:
-        """Prepare the batches of every length.
-
-        Args:
-            loss: what is minimised.
-            heldout: documents to judge by.
-            tokenizer: the one whose ids they hold.
-            recipe: lengths, rows and number of batches.
-            mesh: devices that share a batch.
-
-        Raises:
-            InputError: the documents have too little text for one batch of some length.
-        """
+        """Prepare the batches of every length."""
         self._recipe, self._mesh = recipe, mesh
         part, parts = jax.process_index(), jax.process_count()
         self._batches = {

@@ -24,16 +24,7 @@ def write_card(
     facts: Mapping[str, Any],
     heldout: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write README.md into a model directory.
-
-    Args:
-        folder: of the model.
-        title: what it is, in one line.
-        command: what made it.
-        recipe: all settings.
-        facts: name and value of what else is worth a row, such as fingerprints and hardware.
-        heldout: held-out metrics, a row per evaluation.
-    """
+    """Write README.md into a model directory."""
     rows = {"flaxattn": __version__, **facts}
     table = "".join(f"| {name} | {value} |\n" for name, value in rows.items())
     text = (

@@ -47,14 +47,7 @@ class Checkpoints:
         eligible: Callable[[int], bool] = lambda step: True,
         average: int = 1,
     ) -> None:
-        """Remove what a killed run left unfinished, and everything where the run is fresh.
-
-        Args:
-            run: where, and what to do about damage.
-            keep: how many of the newest stay, beside the best.
-            eligible: the steps that a mean may be made of; of those `average` stay too.
-            average: how many are in the mean; 1 for no mean.
-        """
+        """Remove what a killed run left unfinished, and everything where the run is fresh."""
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         logging.getLogger("absl").addFilter(_told_once)
@@ -90,17 +83,7 @@ class Checkpoints:
         return sorted(int(name.removeprefix("step-")) for name in names)
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
-        """Start to save; returns when the arrays are copied, while the writing goes on.
-
-        Args:
-            step: updates made.
-            state: arrays on any devices.
-            progress: JSON values: what to go on with beside the arrays. `best`, where it names a
-                step, keeps that step's checkpoint.
-
-        Raises:
-            CheckpointError: the disk is too full for it, or the save before this one failed.
-        """
+        """Start to save; returns when the arrays are copied, while the writing goes on."""
         self.wait()
         if step == self._last:
             return
@@ -122,11 +105,7 @@ class Checkpoints:
         self._last = step
 
     def wait(self) -> None:
-        """Wait for the save that is under way.
-
-        Raises:
-            CheckpointError: it failed; older checkpoints are as they were.
-        """
+        """Wait for the save that is under way."""
         if self._finishing is not None:
             self._finishing.join()
             self._finishing = None
@@ -135,16 +114,7 @@ class Checkpoints:
             raise failure
 
     def newest(self, like: Any, mesh: Any) -> tuple[Any, dict[str, Any]] | None:
-        """State and progress of the newest checkpoint; None where there is none.
-
-        Args:
-            like: state of the same model and optimiser; gives names, shapes and dtypes.
-            mesh: the devices to put it on, of any number.
-
-        Raises:
-            CheckpointError: it is damaged (and `fallback` is not set, or no other is whole), or
-                belongs to another model.
-        """
+        """State and progress of the newest checkpoint; None where there is none."""
         steps = self.steps()[::-1]
         for number, step in enumerate(steps):
             try:
@@ -172,15 +142,7 @@ class Checkpoints:
         return state, progress
 
     def averaged(self, like: Any, mesh: Any) -> Any:
-        """Mean of the parameters of the newest eligible checkpoints.
-
-        Args:
-            like: as for `newest`.
-            mesh: as for `newest`.
-
-        Raises:
-            CheckpointError: as for `newest`.
-        """
+        """Mean of the parameters of the newest eligible checkpoints."""
         chosen = self._in_mean()
         sums = self.load(chosen[0], like, mesh)[0].params
         for step in chosen[1:]:
@@ -253,11 +215,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file with the manifest.
-
-    Raises:
-        DamagedError: naming the first file that is missing, new or different.
-    """
+    """Compare every file with the manifest."""
     try:
         wanted = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}

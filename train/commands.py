@@ -283,19 +283,7 @@ def evaluate_classifier(
     on_error: str | None = None,
     **columns: str | None,
 ) -> None:
-    """Judge a fine-tuned model; `flaxattn.cli` has the options and their help.
-
-    Args:
-        data: folder of the task, or of all of GLUE; without `task` a file with texts and labels.
-        model: directory of a fine-tuned model.
-        task: name of the task of GLUE.
-        out: gets the metrics as JSON.
-        predictions: folder for GLUE's files of the test sets.
-        config: recipe as YAML.
-        change: `key=value` pairs.
-        on_error: policy for bad rows.
-        **columns: names of the columns of a file.
-    """
+    """Judge a fine-tuned model; `flaxattn.cli` has the options and their help."""
     from flaxattn.train import glue_evaluate
     from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe

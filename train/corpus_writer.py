@@ -49,27 +49,6 @@ def build_corpus(
     """The corpus of some files in a folder; made, or used again where it is there and fits.
 
     Processes of one machine that ask at the same time wait for the first one.
-
-    Args:
-        files: text, JSONL or Parquet, see `flaxattn.train.documents`.
-        tokenizer: gives the ids.
-        recipe: how documents are cut.
-        folder: of the store; nothing else should be kept in it.
-        read: makes documents of the files, as the recipe says.
-        fewest: documents that are enough.
-        begin: id that every document begins with, before the tokens of its text; None for none.
-        bad: takes lines and rows that cannot be used; by default the first one is an error. Not
-            asked where the corpus is used again: its `index` tells what was left out.
-        rebuild: replace the corpus of other files, settings or tokenizer.
-        note: told how far it is, a few times a second at most.
-
-    Returns:
-        All documents; see `TokenCorpus.split`.
-
-    Raises:
-        InputError: a row cannot be used, there are too few documents, or the folder holds
-            another corpus.
-        CheckpointError: it cannot be written.
     """
     if not files:
         raise InputError("no text to train on\nname at least one file after --data")
@@ -130,11 +109,7 @@ def _read_index(folder: Path) -> dict[str, Any] | None:
 
 
 def _fits(folder: Path, made_of: dict[str, Any], rebuild: bool) -> bool:
-    """Return whether the folder holds the corpus, undamaged.
-
-    Raises:
-        InputError: it holds that of other data, and is not to be rebuilt.
-    """
+    """Return whether the folder holds the corpus, undamaged."""
     found = _read_index(folder)
     if found is None:
         return False

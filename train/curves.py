@@ -20,12 +20,7 @@ _WINDOW = 20  # rows in the running mean of a noisy training curve
 
 
 def draw_curves(metrics: Path, out: Path) -> None:
-    """Draw every metric of a run over its updates, training and held-out in one panel.
-
-    Args:
-        metrics: a run's `metrics.jsonl`.
-        out: the PNG; written whole or not at all.
-    """
+    """Draw every metric of a run over its updates, training and held-out in one panel."""
     rows = read_metrics(metrics)
     names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in _HIDDEN]
     columns = min(3, max(1, len(names)))

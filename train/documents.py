@@ -19,11 +19,7 @@ _LONGEST_BLOCK = 2**24  # characters; a block of lines without a blank one is cu
 
 
 def check_files(files: Sequence[Path]) -> None:
-    """Refuse to begin without text.
-
-    Raises:
-        InputError: no file is named, or one is missing.
-    """
+    """Refuse to begin without text."""
     missing = [path for path in files if not path.exists()]
     if missing or not files:
         raise InputError(
@@ -34,21 +30,7 @@ def check_files(files: Sequence[Path]) -> None:
 
 
 def read_documents(files: Iterable[Path], recipe: TextRecipe, bad: BadRows) -> Iterator[list[str]]:
-    """Documents in the order of the files; none crosses a file's end, none is empty.
-
-    Args:
-        files: text is cut as `recipe.documents` says; in all other kinds a row is a document,
-            whose text stands in `recipe.text_column`.
-        recipe: how to cut.
-        bad: takes lines and rows that cannot be used. A bad line of a text file is left out of its
-            paragraph; the lines around it stay.
-
-    Yields:
-        Sentences of one document.
-
-    Raises:
-        InputError: under the policy "fail", for the first problem.
-    """
+    """Documents in the order of the files; none crosses a file's end, none is empty."""
     for text in read_texts(files, recipe, bad):
         if document := [s for paragraph in text for s in split_sentences(paragraph)]:
             yield document
@@ -57,14 +39,7 @@ def read_documents(files: Iterable[Path], recipe: TextRecipe, bad: BadRows) -> I
 def read_texts(
     files: Iterable[Path], recipe: TextRecipe, bad: BadRows, *, as_written: bool = False
 ) -> Iterator[Sequence[str]]:
-    """The same documents as lists of paragraphs, each on one line.
-
-    Args:
-        files: as above.
-        recipe: as above.
-        bad: as above.
-        as_written: keep lines and white space; a row of JSONL or Parquet is then one paragraph.
-    """
+    """The same documents as lists of paragraphs, each on one line."""
     for path in files:
         if kind_of(path) == "txt":
             lines = (row.values["text"] for row in read_rows(path, ["text"], bad))

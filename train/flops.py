@@ -36,14 +36,7 @@ def peak_flops() -> float | None:
 
 
 def bert_flops(config: EncoderConfig, rows: int, length: int, scored: int) -> float:
-    """Operations of one update of BERT: three times those of the forward pass.
-
-    Args:
-        config: shape of the model.
-        rows: B, sequences.
-        length: S, positions of a sequence, padding included.
-        scored: positions of a sequence that get a score for every word; 0 for a classifier.
-    """
+    """Operations of one update of BERT: three times those of the forward pass."""
     width, inner = config.hidden_size, config.intermediate_size
     if isinstance(config, ModernBertConfig):  # gated: three products in place of two
         inner += inner // 2
@@ -53,14 +46,7 @@ def bert_flops(config: EncoderConfig, rows: int, length: int, scored: int) -> fl
 
 
 def decoder_flops(config: GPT2Config | DecoderConfig, rows: int, length: int) -> float:
-    """Operations of one update of a decoder, which scores every position.
-
-    Args:
-        config: shape of the model.
-        rows: B.
-        length: S; attention counts as if it looked ahead too, as in the literature, and a layer
-            with a window as if each query saw the whole of it.
-    """
+    """Operations of one update of a decoder, which scores every position."""
     width = config.hidden_size
     projections = 2 * width * (config.query_size + config.key_size)
     feed_forward = (2 + config.gated) * width * config.inner_size

@@ -29,15 +29,7 @@ _START = 3.0  # the settled gate is 1, and it is drawn open 995 times in 1,000
 
 
 def with_gates(params: Params, config: EncoderConfig) -> Params:
-    """The parameters of a model, with gates on its heads that begin open.
-
-    Args:
-        params: Of a module with the stack below `bert/encoder`.
-        config: Its configuration.
-
-    Raises:
-        InputError: If heads were pruned before, or checkpoints of the family cannot lack any.
-    """
+    """The parameters of a model, with gates on its heads that begin open."""
     if not isinstance(config, BertConfig):
         raise InputError(
             f"gates remove heads, and a checkpoint of a {config.architectures[0]} cannot lack any\n"
@@ -71,11 +63,7 @@ def open_probability(log_odds: Float[Array, "L H"]) -> Float[Array, "L H"]:
 
 
 def folded(params: Params) -> Params:
-    """The parameters without gates: the settled ones are multiplied into the output projections.
-
-    Args:
-        params: From `with_gates`, trained; others come back as they are.
-    """
+    """The parameters without gates: the settled ones are multiplied into the output projections."""
     return _folded(params) if NAME in params else params
 
 
@@ -95,11 +83,7 @@ def _folded(params: Params) -> Params:
 
 
 def closed_heads(params: Params) -> list[tuple[int, int]]:
-    """Layer and head of every gate that is settled at 0.
-
-    Args:
-        params: From `with_gates`, trained; others have none.
-    """
+    """Layer and head of every gate that is settled at 0."""
     if NAME not in params:
         return []
     places = np.argwhere(np.asarray(settled(jnp.asarray(params[NAME]["log_odds"]))) == 0)
@@ -112,11 +96,6 @@ def without_closed(
     """Parameters and configuration without the heads whose gates closed.
 
     A layer whose gates are all closed keeps its first head, whose output counts nothing.
-
-    Args:
-        params: From `folded`.
-        config: Of the whole model.
-        closed: From `closed_heads`.
     """
     if not isinstance(config, BertConfig):
         return params, config  # such a model has no gates

@@ -166,17 +166,7 @@ def finetune(
 def prepare(
     task: GlueTask, parts: Mapping[str, TaskPart], recipe: GlueRecipe, bad: BadRows
 ) -> FineTuning:
-    """Load the model, tokenise the data and settle the number of steps.
-
-    Args:
-        task: what is learnt.
-        parts: examples, at least of "train" and "dev".
-        recipe: every number.
-        bad: takes examples of which the tokenizer leaves nothing.
-
-    Raises:
-        InputError: the model has no tokenizer, or `max_length` does not fit it.
-    """
+    """Load the model, tokenise the data and settle the number of steps."""
     base = load_base(task, recipe)
     assert base.tokenizer is not None
     data = {
@@ -192,13 +182,7 @@ def prepare(
 
 
 def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> SeedResult:
-    """Train with one seed, or take what an earlier run left, and judge the best parameters.
-
-    Args:
-        shared: what the seeds have in common.
-        seed: of order, dropout and classifier.
-        folder: of the whole run.
-    """
+    """Train with one seed, or take what an earlier run left, and judge the best parameters."""
     recipe = dataclasses.replace(shared.recipe, seed=seed, seeds=(seed,))
     own = dataclasses.replace(folder, path=folder.path / f"seed-{seed}")
     module, mesh = shared.module, sharding.make_mesh(recipe)

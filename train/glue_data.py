@@ -82,13 +82,7 @@ class EncodedExamples(NamedTuple):
     def batch(
         self, numbers: Int[np.ndarray, " B"], length: int, weight: Float[np.ndarray, " B"]
     ) -> GlueBatch:
-        """The batch of some examples.
-
-        Args:
-            numbers: which.
-            length: S.
-            weight: of each.
-        """
+        """The batch of some examples."""
         shape = (len(numbers), length)
         ids, types = np.full(shape, self.pad_id, np.int32), np.zeros(shape, np.int32)
         mask = np.zeros(shape, np.int32)
@@ -103,14 +97,7 @@ class EncodedExamples(NamedTuple):
 def encode(
     examples: Sequence[GlueExample], tokenizer: Tokenizer, max_length: int, bad: BadRows
 ) -> EncodedExamples:
-    """Tokenise examples; those too long lose tokens one by one from their longer text.
-
-    Args:
-        examples: texts without flaws.
-        tokenizer: of the model.
-        max_length: most tokens of an example, special ones counted.
-        bad: takes an example of which the tokenizer leaves nothing, such as control characters.
-    """
+    """Tokenise examples; those too long lose tokens one by one from their longer text."""
     rows: list[tuple[list[int], list[int]]] = []
     kept: list[GlueExample] = []
     truncated = 0
@@ -162,14 +149,7 @@ class GlueFeed:
     def __init__(
         self, data: EncodedExamples, recipe: GlueRecipe, part: int = 0, parts: int = 1
     ) -> None:
-        """Take the examples of all hosts, of which this one gets a part of each batch.
-
-        Args:
-            data: at least one example.
-            recipe: with `steps` filled in.
-            part: number of this host.
-            parts: hosts; they divide the batch size.
-        """
+        """Take the examples of all hosts, of which this one gets a part of each batch."""
         self._data, self._recipe, self._part, self._parts = data, recipe, part, parts
         self._buckets = bucket_lengths(recipe)
         self._epoch, self._order = -1, list[Int[np.ndarray, " B"]]()

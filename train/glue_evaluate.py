@@ -33,21 +33,7 @@ from flaxattn.train.run_folder import write_json
 def evaluate(
     data: str | Path, recipe: GlueRecipe, out: Path | None = None, predictions: Path | None = None
 ) -> dict[str, Any]:
-    """Judge a fine-tuned model on every dev part that is there.
-
-    Args:
-        data: as for `glue.finetune`; for a `ClassifyRecipe` a file with labels.
-        recipe: task, model, lengths and names of columns; its seed says where MRPC's dev split is.
-        out: gets the answer as JSON.
-        predictions: folder for the submission files of the test parts.
-
-    Returns:
-        `metrics` by dev part, and what they were computed from.
-
-    Raises:
-        InputError: the model is no classifier for this task, or the data cannot be used.
-        CheckpointError: there is no such model.
-    """
+    """Judge a fine-tuned model on every dev part that is there."""
     mesh = sharding.make_mesh(recipe)
     model = from_pretrained(recipe.model)  # in float32, which training keeps parameters in
     module = model.module.clone(dtype=jnp.dtype(recipe.dtype))

@@ -92,12 +92,7 @@ def read_parts(
 def split(
     examples: Sequence[GlueExample], seed: int
 ) -> tuple[list[GlueExample], list[GlueExample]]:
-    """Training and dev examples, the same ones for the same seed.
-
-    Args:
-        examples: to be split.
-        seed: other seeds give other splits.
-    """
+    """Training and dev examples, the same ones for the same seed."""
     sides: tuple[list[GlueExample], list[GlueExample]] = ([], [])
     for example in examples:
         text = f"{seed}\t{example.first}\t{example.second or ''}"
@@ -106,17 +101,7 @@ def split(
 
 
 def label_of(task: GlueTask, row: Row, column: str, bad: BadRows) -> float | None:
-    """The label id, or the number, of a row.
-
-    Args:
-        task: knows the labels.
-        row: its value may be a label's name or id, as number or text.
-        column: of the label.
-        bad: takes a label that is none.
-
-    Returns:
-        None where there is no label, which was reported.
-    """
+    """The label id, or the number, of a row."""
     value = row.values[column]
     code, message, label = (_number if task.is_regression else _class)(task, value)
     if label is None:

@@ -40,16 +40,7 @@ _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer
 
 
 def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
-    """Load the starting point of fine-tuning: the encoder, or a classifier of its labels.
-
-    Args:
-        task: whose labels count.
-        recipe: names the model.
-
-    Raises:
-        CheckpointError: there is no such model.
-        InputError: it is no encoder, it has no tokenizer, or `max_length` does not fit it.
-    """
+    """Load the starting point of fine-tuning: the encoder, or a classifier of its labels."""
     found = weights.read_config(hub.find(recipe.model))
     if not isinstance(found, EncoderConfig):
         raise InputError(
@@ -141,13 +132,7 @@ def _with_fresh_head(base: PretrainedBert, seed: int) -> Params:
 
 
 def loss_function(module: GlueClassifier, task: GlueTask, gate_price: float = 0.0) -> LossFunction:
-    """Loss of the module on a batch, in the form the loop takes.
-
-    Args:
-        module: the classifier.
-        task: cross-entropy, or the squared error of a regression.
-        gate_price: of every open gate, where the parameters have gates.
-    """
+    """Loss of the module on a batch, in the form the loop takes."""
     objective = regression_loss if task.is_regression else classification_loss
 
     def loss(

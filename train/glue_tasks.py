@@ -88,11 +88,7 @@ class GlueTask:
 
 
 def label_name(value: Any) -> str:
-    """Name of the class that a cell holds; empty where it holds none.
-
-    Args:
-        value: text, a number or a truth value.
-    """
+    """Name of the class that a cell holds; empty where it holds none."""
     return "" if value is None else str(value).strip()
 
 
@@ -230,14 +226,7 @@ PART_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def find_task(name: str) -> GlueTask:
-    """The task of a name, however it is written: `sst2`, `SST-2`, `sts_b`.
-
-    Args:
-        name: what a person typed.
-
-    Raises:
-        InputError: there is no such task; the nearest is named.
-    """
+    """The task of a name, however it is written: `sst2`, `SST-2`, `sts_b`."""
     wanted = name.lower().replace("-", "").replace("_", "")
     if wanted in TASKS:
         return TASKS[wanted]

@@ -34,14 +34,7 @@ _CAPTURE = Capture(weights=True, dtype="float16")
 def save_trace(
     folder: Path, model: PretrainedBert, examples: Sequence[GlueExample], max_length: int
 ) -> None:
-    """Read examples and store what attention saw, each without padding.
-
-    Args:
-        folder: gets the two files, or nothing.
-        model: with a tokenizer.
-        examples: texts or pairs.
-        max_length: tokens kept of an example.
-    """
+    """Read examples and store what attention saw, each without padding."""
     assert model.tokenizer is not None
     settings = {**model.tokenizer.settings, "model_max_length": max_length}
     reader = dataclasses.replace(model, tokenizer=Tokenizer(model.tokenizer.backend, settings))
@@ -63,17 +56,7 @@ def save_trace(
 
 
 def load_trace(folder: str | Path) -> Trace:
-    """The trace that a folder holds; sequences are padded to the longest.
-
-    Args:
-        folder: written by `save_trace`.
-
-    Returns:
-        A trace of B sequences with `weights [L, B, H, S, S]`, float16, tokens, masks and texts.
-
-    Raises:
-        CheckpointError: the files are absent or damaged.
-    """
+    """The trace that a folder holds; sequences are padded to the longest."""
     folder = Path(folder)
     content = tensorfile.read_json(folder / _FILE)
     files = TensorFiles(folder)

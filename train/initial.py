@@ -23,16 +23,7 @@ from flaxattn.train.state import Params
 def initial_parameters(
     module: BertForPreTraining, recipe: PretrainRecipe, training: TokenCorpus
 ) -> Params:
-    """Parameters drawn from the recipe's seed, with the starts that the recipe asks for.
-
-    Args:
-        module: the model.
-        recipe: `position_init`, `word_init`, `unigram_bias` and the seed.
-        training: the training text, for counting.
-
-    Returns:
-        The module's parameter tree, float32.
-    """
+    """Parameters drawn from the recipe's seed, with the starts that the recipe asks for."""
     ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
     params = jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
     scale, tables = recipe.initializer_range, params["bert"]["embeddings"]
@@ -74,16 +65,6 @@ def word_vectors(
     """Word vectors by counting: truncated SVD of positive pointwise mutual information.
 
     Levy and Goldberg (2014), with U S^(1/2) and smoothed context frequencies (power 0.75).
-
-    Args:
-        documents: token ids of each; words of one document within the window keep company.
-        vocabulary: V; the count matrix takes 4 V^2 bytes several times over.
-        width: E, at most V.
-        window: farthest neighbour that counts, on either side.
-        seed: of the random projection that finds the subspace.
-
-    Returns:
-        Rows of mean square 1; zero for words that are not in the text.
     """
     counts = np.zeros(vocabulary * vocabulary, np.float32)
     seen = np.zeros(vocabulary, bool)

@@ -66,19 +66,7 @@ class Outline(NamedTuple):
 def cut_document(
     outline: Outline, number: int, length: int, short_prob: float, rng: random.Random
 ) -> list[SegmentPair]:
-    """Sentence pairs of one document (BERT paper §A.2, as coded).
-
-    Args:
-        outline: of all documents; the random second segments come from the others.
-        number: which document to cut up.
-        length: S, sequence length with the three special tokens.
-        short_prob: probability that the whole document is packed to a random shorter length.
-        rng: source of every choice.
-
-    Returns:
-        Pairs with at most S - 3 tokens and at least one token on each side. The share of random
-        pairs is slightly above one half, because a lone sentence always gets a random partner.
-    """
+    """Sentence pairs of one document (BERT paper §A.2, as coded)."""
     bounds, room, draw = outline.sentences, length - SPECIAL_TOKENS, rng.random
     target = 2 + int(draw() * (room - 1)) if draw() < short_prob else room
     i, end = outline.documents[number], outline.documents[number + 1]
@@ -128,21 +116,7 @@ def _random_segment(
 
 
 def write_plan(path: Path, corpus: TokenCorpus, length: int, short_prob: float, key: str) -> int:
-    """Write the pairs of one pass over a corpus, shuffled, as an array of `PAIR`.
-
-    Args:
-        path: the .npy file; a second file beside it comes and goes.
-        corpus: the documents.
-        length: S.
-        short_prob: see `cut_document`.
-        key: every choice is drawn from it and the number of the document.
-
-    Returns:
-        How many pairs there are. Memory: 16 bytes per pair, while they are shuffled.
-
-    Raises:
-        InputError: the length has no room for a pair.
-    """
+    """Write the pairs of one pass over a corpus, shuffled, as an array of `PAIR`."""
     if length < SPECIAL_TOKENS + 2:
         raise InputError(f"recipe: length {length} has no room for a pair of sentences; 5 has")
     ordered = path.with_name(f"{path.stem}-ordered.npy")

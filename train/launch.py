@@ -35,11 +35,7 @@ class Hosts:
 
 
 def join(hosts: Hosts) -> None:
-    """Connect to the other processes; does nothing where there are none.
-
-    Raises:
-        InputError: the three numbers are incomplete, or nobody answers.
-    """
+    """Connect to the other processes; does nothing where there are none."""
     told = (hosts.coordinator, hosts.processes, hosts.process)
     if not hosts.distributed and told == (None, None, None):
         return

@@ -145,19 +145,7 @@ def prepare(
     bad: BadRows,
     given: Path | None = None,
 ) -> PreparedText:
-    """Load the model to go on from, find or learn a tokenizer, and tokenise the text once.
-
-    Args:
-        files: text to learn from.
-        heldout_files: text to judge by; where there is none, documents are held out.
-        folder: of the run, for tokens and tokenizer.
-        recipe: every number.
-        bad: takes lines and rows that cannot be used.
-        given: directory of a tokenizer.
-
-    Raises:
-        InputError: see `train_lm`.
-    """
+    """Load the model to go on from, find or learn a tokenizer, and tokenise the text once."""
     base = load_base(recipe)
     tokenizer = _tokenizer(files, folder, recipe, given, base)
     config = choose_config(recipe, tokenizer, base)
@@ -208,18 +196,7 @@ def build_task(
     rows: TokenRows,
     samples: Path,
 ) -> loop.Task:
-    """Build the task of the loop: loss, optimiser, batches and evaluation.
-
-    Args:
-        module: the model.
-        recipe: with `steps` filled in.
-        data: what is learnt.
-        rows: of the training text.
-        samples: file for what the model writes.
-
-    Raises:
-        InputError: the devices cannot share a batch evenly.
-    """
+    """Build the task of the loop: loss, optimiser, batches and evaluation."""
     loss, block = loss_function(module), recipe.block
     pieces = cut_pieces(data.heldout, block, recipe.step_of_windows)
     heldout = TokenRows(

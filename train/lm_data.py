@@ -71,13 +71,7 @@ class Pieces(NamedTuple):
 def read_plain(
     files: Sequence[Path], recipe: LanguageModelRecipe, bad: BadRows
 ) -> Iterator[list[str]]:
-    """Documents as they are to be learnt, each a list of one text.
-
-    Args:
-        files: see `flaxattn.train.documents.read_documents`.
-        recipe: how to cut, and `reflow`.
-        bad: takes lines and rows that cannot be used.
-    """
+    """Documents as they are to be learnt, each a list of one text."""
     apart = "\n" if recipe.reflow else "\n\n"
     for text in read_texts(files, recipe, bad, as_written=not recipe.reflow):
         if text:
@@ -85,15 +79,7 @@ def read_plain(
 
 
 def cut_pieces(corpus: TokenCorpus, block: int, stride: int) -> Pieces:
-    """Windows of documents that predict each token after the first of a document exactly once.
-
-    Args:
-        corpus: one side of the documents; each is cut for itself, in order.
-        block: S, most tokens of a window.
-        stride: tokens from the beginning of a window to that of the next, at most `block`. Windows
-            overlap by `block` - `stride`, of which the later one predicts nothing, so each token
-            is told from at least that many before it, or from all there are.
-    """
+    """Windows of documents that predict each token after the first of a document exactly once."""
     starts = corpus.sentences[corpus.documents]
     begin, end = starts[corpus.members], starts[corpus.members + 1]
     length = end - begin
@@ -118,15 +104,7 @@ class TokenRows:
     def __init__(
         self, corpus: TokenCorpus, pieces: Pieces, block: int, most: int, end_id: int
     ) -> None:
-        """Pack.
-
-        Args:
-            corpus: what the pieces are of.
-            pieces: at least one, of at most `block` tokens each.
-            block: S.
-            most: pieces that a row may hold.
-            end_id: id of the end of a text.
-        """
+        """Pack."""
         self.block, self.pieces = block, pieces
         self._corpus, self._most, self._end = corpus, most, end_id
         order, counts = [], [np.zeros(1, np.int64)]
@@ -140,12 +118,7 @@ class TokenRows:
         return len(self._firsts) - 1
 
     def batch(self, numbers: Int[np.ndarray, " b"], count: int | None = None) -> TextBatch:
-        """Some rows.
-
-        Args:
-            numbers: which.
-            count: B, at least as many; empty rows fill up.
-        """
+        """Some rows."""
         rows = len(numbers) if count is None else count
         row, number, piece = self._of(numbers)
         found = Pieces(*(column[piece] for column in self.pieces))

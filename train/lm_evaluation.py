@@ -45,30 +45,14 @@ class LanguageModelEvaluation:
         mesh: Mesh,
         samples: "Samples | None" = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            loss: what is minimised.
-            rows: of held-out text, cut with the recipe's stride.
-            tokenizer: tells how many bytes a token stands for.
-            recipe: rows per batch.
-            mesh: devices that share a batch.
-            samples: what is written at each evaluation.
-        """
+        """Prepare."""
         self._rows, self._recipe, self._mesh, self._samples = rows, recipe, mesh, samples
         self._bytes = bytes_of_pieces(tokenizer)
         one = {"words": jnp.ones(())}
         self._sums = jax.jit(lambda params, batch: loss(params, batch, None, one)[1])
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
-        """Held-out metrics after `step` updates; samples are told and kept.
-
-        Returns:
-            `loss` and `nll` in nats per token, which are the same here, `accuracy`, `perplexity`,
-            and `bits_per_byte`: the nll of all tokens in bits by the bytes of UTF-8 they stand for.
-            The end of each document counts among the tokens; its first token is told from nothing
-            and counts nowhere.
-        """
+        """Held-out metrics after `step` updates; samples are told and kept."""
         sums, words, length = [], 0.0, 0
         size = self._recipe.batch_size
         part, parts = jax.process_index(), jax.process_count()
@@ -103,18 +87,7 @@ class Samples:
         heldout: TokenCorpus,
         path: Path,
     ) -> None:
-        """Prepare.
-
-        Args:
-            module: the model.
-            tokenizer: of the model.
-            recipe: prompts, how much is written, and the seed.
-            heldout: documents whose beginnings are the prompts, where the recipe names none.
-            path: a JSONL file of `prompt`, `text` and `step`, whose rows are chained.
-
-        Raises:
-            InputError: a prompt is as long as the model's context.
-        """
+        """Prepare."""
         self._module, self._tokenizer, self._recipe, self._path = module, tokenizer, recipe, path
         self._prompts = list(recipe.prompts) or beginnings(heldout, tokenizer)
         longest = max(tokenizer.count(self._prompts), default=0)
@@ -145,11 +118,7 @@ class Samples:
         return texts
 
     def _before(self, step: int) -> list[dict[str, Any]]:
-        """Read what an earlier start of the run wrote, up to the present step.
-
-        Raises:
-            CheckpointError: a line is not what was written.
-        """
+        """Read what an earlier start of the run wrote, up to the present step."""
         if not step or not self._path.is_file():
             return []
         return [row for row in read_samples(self._path) if row["step"] < step]
@@ -165,15 +134,7 @@ class Samples:
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file of samples: `prompt`, `text` and `step`.
-
-    Args:
-        path: the file. One without digests, as earlier versions wrote it, is read too; its rows
-            begin with the step.
-
-    Raises:
-        CheckpointError: a line is not what was written.
-    """
+    """Rows of a file of samples: `prompt`, `text` and `step`."""
     with path.open("rb") as file:
         sealed = file.read(len(_UNSEALED)) != _UNSEALED
     if sealed:

@@ -30,15 +30,7 @@ class TextFeed:
         *,
         repeats: RepeatedRows | None = None,
     ) -> None:
-        """Take the rows of all hosts, of which this one gets a part of each batch.
-
-        Args:
-            rows: of text, at least one.
-            recipe: with `steps` filled in.
-            part: number of this host.
-            parts: hosts.
-            repeats: rows of repeated spans; needed where the recipe has a share of them.
-        """
+        """Take the rows of all hosts, of which this one gets a part of each batch."""
         self._rows, self._recipe, self._part, self._parts = rows, recipe, part, parts
         self._repeats = repeats
         self._orders: dict[int, Int[np.ndarray, " R"]] = {}

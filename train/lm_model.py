@@ -42,15 +42,7 @@ _RESIDUAL = ("attention/output/kernel", "feed_forward/down/kernel")  # what adds
 
 
 def load_base(recipe: LanguageModelRecipe) -> PretrainedDecoder | None:
-    """The model that a run goes on from; None for a new one.
-
-    Args:
-        recipe: names the model.
-
-    Raises:
-        CheckpointError: there is no such model.
-        InputError: it is no decoder, or settings contradict it.
-    """
+    """The model that a run goes on from; None for a new one."""
     if not recipe.model:
         return None
     found = weights.read_config(hub.find(recipe.model))
@@ -69,16 +61,7 @@ def load_base(recipe: LanguageModelRecipe) -> PretrainedDecoder | None:
 def choose_config(
     recipe: LanguageModelRecipe, tokenizer: Tokenizer, base: PretrainedDecoder | None
 ) -> LanguageModelConfig:
-    """The config of the model that is trained; it names the token that ends a text.
-
-    Args:
-        recipe: shape of a new one.
-        tokenizer: what the text is read with.
-        base: the model to go on from.
-
-    Raises:
-        InputError: the tokenizer has more pieces than the model, or no end of a text.
-    """
+    """The config of the model that is trained; it names the token that ends a text."""
     if base is None and recipe.architecture != GPT2:
         return new_config(recipe, tokenizer)
     if base is None:
@@ -122,13 +105,6 @@ def new_config(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> DecoderConf
 
     The feed-forward layer is 4 E wide, or 8/3 E where it has a gate, which makes about as many
     parameters (Shazeer 2020). What the recipe does not say is as its `architecture` has it.
-
-    Args:
-        recipe: shape and architecture.
-        tokenizer: its size, and the tokens around a text.
-
-    Raises:
-        InputError: the tokenizer has no end of a text, or the heads have no pairs of dimensions.
     """
     kind, width = recipe.architecture, recipe.n_embd
     row, end, begin = switches(kind), end_of_text(tokenizer), begin_of_text(tokenizer)
@@ -176,11 +152,7 @@ def begin_of_text(tokenizer: Tokenizer) -> int | None:
 
 
 def end_of_text(tokenizer: Tokenizer) -> int:
-    """Id of the token that ends a text.
-
-    Raises:
-        InputError: the tokenizer has none.
-    """
+    """Id of the token that ends a text."""
     named = tokenizer.settings.get("eos_token") or END
     token = named["content"] if isinstance(named, dict) else named
     number = tokenizer.backend.token_to_id(token)
@@ -211,10 +183,6 @@ def initial_parameters(module: LanguageModel, seed: int) -> Params:
     As published for GPT-2 (Radford et al. 2019 §2.3, and their code): normal, of
     `initializer_range` and half of it for learned positions, where what a layer adds to the
     residual stream is scaled by 1 / sqrt(2 L); biases 0; norms multiply by 1.
-
-    Args:
-        module: from `build_module`.
-        seed: of the draws.
     """
     config, random = module.config, np.random.default_rng(seed)
     plus_one = isinstance(config, DecoderConfig) and config.norm == "rms_plus_one"

@@ -48,14 +48,7 @@ class RepeatedRows:
     def __init__(
         self, corpus: TokenCorpus, recipe: LanguageModelRecipe, vocabulary: int, end_id: int
     ) -> None:
-        """Take the text that spans and frequencies come from.
-
-        Args:
-            corpus: the training side.
-            recipe: S, lengths of spans, what they are made of, and the seed.
-            vocabulary: V; random ids are below it.
-            end_id: id of the end of a text, which is in no random span.
-        """
+        """Take the text that spans and frequencies come from."""
         starts = corpus.sentences[corpus.documents]
         self._begins, self._ends = starts[corpus.members], starts[corpus.members + 1]
         self._before = np.cumsum(self._ends - self._begins) - (self._ends - self._begins)

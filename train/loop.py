@@ -111,22 +111,7 @@ class Run:
 
 
 def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
-    """Train until the recipe's last step, from the folder's newest checkpoint where there is one.
-
-    Args:
-        task: what to train.
-        params: initial parameters; on resuming they only give names and shapes.
-        recipe: number of steps and when to log, evaluate and save.
-        folder: where; held by the caller.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        NotANumberError: the loss is NaN or infinite; nothing was saved since.
-        CheckpointError: a checkpoint is damaged, belongs to another model or cannot be written.
-        StopRequestedError: SIGTERM came; the state is saved.
-    """
+    """Train until the recipe's last step, from the folder's newest checkpoint if there is one."""
     mesh = sharding.make_mesh(recipe)
     start = functools.partial(initial_state, optimizer=task.optimizer, seed=recipe.seed)
     like = jax.eval_shape(start, params)
@@ -256,11 +241,7 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def check(pending: list[dict[str, float]], done: int, feed: Feed, folder: Path) -> None:
-    """Stop where a loss or a gradient is no number; `not_a_number.json` names the batch.
-
-    Raises:
-        NotANumberError: naming the first such update.
-    """
+    """Stop where a loss or a gradient is no number; `not_a_number.json` names the batch."""
     for back, row in enumerate(pending):
         if np.isfinite(row["loss"]) and np.isfinite(row["grad_norm"]):
             continue

@@ -55,23 +55,7 @@ def choose_masks(
     mask_id: int,
     continues: Bool[np.ndarray, "B S"] | None = None,
 ) -> Masked:
-    """Hide tokens: 80 % become the mask, 10 % stay, 10 % become any id of the vocabulary.
-
-    Args:
-        ids: the sequences.
-        candidates: positions that may be chosen; never those of special tokens and padding.
-        counts: how many to choose per row, at most P; fewer where there are fewer candidates.
-        most: P.
-        draws: uniform numbers, `draws_needed` per row.
-        vocabulary: V; the random ids are uniform over all of it, special tokens included.
-        mask_id: the id that hides.
-        continues: for whole-word masking, the positions that belong to the word before them. Then
-            the pieces of a word are chosen together, or none; a word that would exceed the count
-            is skipped. A piece whose word starts outside of the segment counts as a word.
-
-    Returns:
-        The changed ids and what to predict. Which of the three happens is drawn per piece.
-    """
+    """Hide tokens: 80 % become the mask, 10 % stay, 10 % become any id of the vocabulary."""
     length = ids.shape[1]
     keys = np.where(candidates, draws[:, :length], _LAST)
     if continues is None:

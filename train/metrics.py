@@ -78,26 +78,13 @@ METRICS: Mapping[str, Callable[[Numbers, Numbers], float]] = {
 
 
 def measure(names: Sequence[str], predicted: Numbers, true: Numbers) -> dict[str, float]:
-    """Some metrics, and `score`, GLUE's score of a task: their mean.
-
-    Args:
-        names: keys of `METRICS`, at least one.
-        predicted: N label ids, or numbers of a regression.
-        true: the labels, of the same kind.
-    """
+    """Some metrics, and `score`, GLUE's score of a task: their mean."""
     values = {name: METRICS[name](predicted, true) for name in names}
     return {**values, "score": float(np.mean(list(values.values())))}
 
 
 def over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
-    """Mean and deviation of each metric over runs.
-
-    Args:
-        runs: the metrics of each run, at least one.
-
-    Returns:
-        By metric: `mean`, and `deviation` of the sample (N - 1); None for a single run.
-    """
+    """Mean and deviation of each metric over runs."""
     found = {}
     for name in runs[0]:
         values = [run[name] for run in runs]

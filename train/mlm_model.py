@@ -25,13 +25,6 @@ def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
     """The encoder that a run starts from; None for a new BERT.
 
     A BERT keeps its next-sentence head where it has one; all others predict words alone.
-
-    Args:
-        recipe: names the model.
-
-    Raises:
-        CheckpointError: there is no such model.
-        InputError: it is no encoder, or the recipe's lengths do not fit it.
     """
     if not recipe.model:
         return None
@@ -53,12 +46,7 @@ def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
 
 
 def module_of(base: PretrainedBert, recipe: PretrainRecipe) -> MaskedLM:
-    """The module of a model, as it is trained: attention records nothing.
-
-    Args:
-        base: From `load_base`.
-        recipe: Dtype and layout.
-    """
+    """The module of a model, as it is trained: attention records nothing."""
     settings = {"remat": recipe.remat, "unroll": recipe.unroll or 1, "capture": NOTHING}
     module = base.module.clone(dtype=jnp.dtype(recipe.dtype), **settings)
     assert isinstance(module, MaskedLM)

@@ -22,13 +22,7 @@ def pretraining_totals(
     masked_weights: Float[Array | np.ndarray, "B P"],
     pair_weights: Float[Array | np.ndarray, "B N"] | None = None,
 ) -> Totals:
-    """Predictions (plus 1e-5, as published), rows and pairs of a whole batch.
-
-    Args:
-        attention_mask: one row per row of the batch.
-        masked_weights: 1 for a real prediction.
-        pair_weights: 1 for a pair of a packed row; by default every row is a pair.
-    """
+    """Predictions (plus 1e-5, as published), rows and pairs of a whole batch."""
     words = jnp.asarray(masked_weights, jnp.float32).sum() + 1e-5
     rows = jnp.asarray(attention_mask.shape[0], jnp.float32)
     pairs = rows if pair_weights is None else jnp.asarray(pair_weights, jnp.float32).sum()
@@ -45,16 +39,6 @@ def pretraining_loss(
     pair_weights: Float[Array | np.ndarray, "*pairs"] | float = 1.0,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Sum of the two losses of BERT pretraining (Devlin et al. 2019 §3.1, as coded).
-
-    Args:
-        prediction_logits: vocabulary scores at the gathered positions only.
-        next_sentence_logits: score 0 for "follows", 1 for "is random"; None of a model that
-            predicts words alone.
-        masked_ids: the hidden tokens.
-        masked_weights: 1 for a real prediction, 0 for padding of P.
-        next_sentence_label: 1 where the second segment is random.
-        totals: from `pretraining_totals`.
-        pair_weights: 0 for the places of a packed row that hold no pair.
 
     Returns:
         The loss in nats, and `loss`, `mlm_loss`, `mlm_accuracy`, and for a model that judges
@@ -97,13 +81,6 @@ def token_loss(
     by Vaswani et al. 2017 §5.4; `label_smoothing=` of torch's cross-entropy). tensor2tensor spreads
     over the other V - 1 tokens instead and subtracts the entropy of the labels.
 
-    Args:
-        logits: scores of the token that is due at each position.
-        labels: these tokens.
-        label_mask: 1 where one counts, 0 at padding.
-        totals: `words`, the sum of the mask over the whole batch.
-        smoothing: share of the probability that is spread.
-
     Returns:
         The loss in nats per token, and, in float32, `loss`; `nll`, the same without smoothing,
         whose exponential is the perplexity; `accuracy`, the share of tokens with the best score.
@@ -127,12 +104,6 @@ def classification_loss(
     totals: Totals,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Weighted mean cross-entropy of the labels of sequences.
-
-    Args:
-        logits: a score per class.
-        label: class ids.
-        weight: 1 for an example, 0 for filling.
-        totals: `weight`, the sum of the weights of the whole batch.
 
     Returns:
         The loss in nats, and `loss` and `accuracy`, in float32.

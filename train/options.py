@@ -69,17 +69,7 @@ class TrainingOptions:
     process: Annotated[int | None, typer.Option(help="Number of this process, from 0.")] = None
 
     def begin(self, kind: type[R], data: object, **named: object) -> tuple[R, "RunFolder"]:
-        """Return the recipe and the run's folder; with `--print-config`, print it and end.
-
-        Args:
-            kind: Class of the recipe.
-            data: The command's `--data`.
-            named: Settings that the command has options for; those that are not None count.
-
-        Raises:
-            typer.BadParameter: `--out` or `--data` is missing.
-            InputError: A setting is wrong, or the other processes do not answer.
-        """
+        """Return the recipe and the run's folder; with `--print-config`, print it and end."""
         from flaxattn.train.launch import Hosts, join
         from flaxattn.train.run_folder import RunFolder
         from flaxattn.train.settings import read_recipe, to_yaml

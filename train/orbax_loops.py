@@ -28,17 +28,7 @@ def install() -> None:
 
 
 def run_whole(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop of its own, and wait for what it began where it fails.
-
-    Args:
-        work: The coroutine.
-
-    Returns:
-        Its result.
-
-    Raises:
-        Exception: What the coroutine raised, once the tasks that it began have ended.
-    """
+    """Run a coroutine in a loop of its own, and wait for what it began where it fails."""
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)

@@ -27,18 +27,7 @@ def own_task(
     recipe: ClassifyRecipe,
     labels: Sequence[str] | None = None,
 ) -> GlueTask:
-    """Return the task of files with texts and labels.
-
-    Args:
-        train: files of the training examples; none where nothing is trained.
-        dev: files of the examples to evaluate on; without any, they are split off the others.
-        recipe: names of the columns, and whether labels are numbers to predict.
-        labels: names of the classes in the order of their ids; default those of the training
-            examples, numbers by size and others by alphabet.
-
-    Raises:
-        InputError: a file cannot be read, or its labels are not those of a classification.
-    """
+    """Return the task of files with texts and labels."""
     texts = (recipe.text_column, *([recipe.pair_column] if recipe.pair_column else []))
     files = [*train, *dev]
     if recipe.regression:

@@ -47,13 +47,7 @@ class PackedPlaces(NamedTuple):
 
 
 def row_table(sizes: Int[np.ndarray, " n"], length: int, most: int) -> Int[np.ndarray, "R most"]:
-    """Indices of the pairs in each row of `share_rows`, -1 where there is none.
-
-    Args:
-        sizes: tokens of each pair, at most `length`.
-        length: S, room of a row.
-        most: pairs a row may hold.
-    """
+    """Indices of the pairs in each row of `share_rows`, -1 where there is none."""
     rows = share_rows(sizes.tolist(), (length,), most)
     table = np.full((len(rows), most), -1)
     for entries, row in zip(table, rows, strict=True):
@@ -62,18 +56,7 @@ def row_table(sizes: Int[np.ndarray, " n"], length: int, most: int) -> Int[np.nd
 
 
 def write_packed(source: Path, target: Path, length: int, most: int, key: str) -> int:
-    """Write a plan again with `most` entries of `PAIR` per row; empty pairs fill rows up.
-
-    Args:
-        source: a plan that `flaxattn.train.instances.write_plan` wrote.
-        target: the .npy file of the packed one.
-        length: S.
-        most: N.
-        key: the order of rows is drawn from it.
-
-    Returns:
-        How many rows there are. Memory: some megabytes, for any number of pairs.
-    """
+    """Write a plan again with `most` entries of `PAIR` per row; empty pairs fill rows up."""
     pairs, count = mapped(source), 0
     with Column(target, PAIR) as column:
         for window, start in enumerate(range(0, len(pairs), _WINDOW)):
@@ -99,13 +82,7 @@ def find_places(rows: np.ndarray) -> PackedPlaces:
 def places_of(
     row: Int[np.ndarray, " n"], number: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
 ) -> PackedPlaces:
-    """Find the places of n stretches of tokens, one after the other from the left of each row.
-
-    Args:
-        row: of each, ascending.
-        number: in its row, from 0.
-        sizes: tokens of each.
-    """
+    """Find the places of n stretches of tokens, one after the other from the left of each row."""
     before = np.cumsum(sizes) - sizes
     return PackedPlaces(row, number, before - before[np.searchsorted(row, row)])
 
@@ -128,13 +105,7 @@ def spread(
 def packing_of(
     sizes: Int32[np.ndarray, " n"], places: PackedPlaces, shape: tuple[int, int, int]
 ) -> Packing:
-    """The description of packed rows.
-
-    Args:
-        sizes: tokens of each pair.
-        places: of the pairs.
-        shape: B, S and N.
-    """
+    """The description of packed rows."""
     rows, length, most = shape
     numbers = np.broadcast_to(places.number[:, None] + 1, (len(sizes), length))
     place = np.broadcast_to(np.arange(length), numbers.shape)
@@ -153,15 +124,7 @@ def gather_predictions(
     places: PackedPlaces,
     shape: tuple[int, int],
 ) -> tuple[Int32[np.ndarray, "B P"], Int32[np.ndarray, "B P"], Float32[np.ndarray, "B P"]]:
-    """Gather the targets of pairs by row; zeros at the end.
-
-    Args:
-        positions: chosen positions within each pair.
-        ids: what stood there.
-        weights: 1 where a position was chosen.
-        places: of the pairs.
-        shape: B and P; P is at least what any row has.
-    """
+    """Gather the targets of pairs by row; zeros at the end."""
     pair, number = np.nonzero(weights)
     row = places.row[pair]
     column = np.arange(len(row)) - np.searchsorted(row, row)

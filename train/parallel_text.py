@@ -38,20 +38,7 @@ class TranslationPair(NamedTuple):
 def read_pairs(
     files: Sequence[Path], source: str, target: str, bad: BadRows
 ) -> list[TranslationPair]:
-    """All usable pairs, in order.
-
-    Args:
-        files: two text files, source first, or tables (.tsv, .csv, .jsonl, .parquet), all of them
-            also with .gz.
-        source: the language that is read: a key of JSONL, a column of a table. May be empty for
-            text, and for tables without header.
-        target: the language that is written.
-        bad: takes what cannot be used.
-
-    Raises:
-        InputError: the files are no parallel text, or nothing is left of it; under the policy
-            "fail", for the first problem.
-    """
+    """All usable pairs, in order."""
     kinds = [kind_of(path) for path in files]
     if files and all(kind in _TABLES for kind in kinds):
         named = zip(files, kinds, strict=True)
@@ -76,12 +63,7 @@ def read_pairs(
 def held_out(
     pairs: Sequence[TranslationPair], count: int
 ) -> tuple[list[TranslationPair], list[TranslationPair]]:
-    """Pairs to learn from, and others to judge by; equal pairs stay on one side.
-
-    Args:
-        pairs: all of them.
-        count: how many to judge by, at most a tenth; at least one.
-    """
+    """Pairs to learn from, and others to judge by; equal pairs stay on one side."""
     count = max(1, min(count, int(_MOST * len(pairs))))
     ranks = [_digest(pair.source, pair.target) for pair in pairs]
     limit = sorted(ranks)[count - 1]

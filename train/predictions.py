@@ -32,18 +32,7 @@ def predict(
     recipe: GlueRecipe,
     mesh: Mesh | None = None,
 ) -> Float[np.ndarray, "N C"]:
-    """Logits of every example, without dropout.
-
-    Args:
-        module: a sequence classifier.
-        params: its parameters.
-        data: N examples.
-        recipe: `predict_batch` and the lengths that batches are padded to.
-        mesh: devices that share the rows of a batch; default one device.
-
-    Returns:
-        float32, in the order of the examples.
-    """
+    """Logits of every example, without dropout."""
     quiet = module.clone(capture=NOTHING)
     parts = mesh.shape["data"] if mesh else 1
     rows, buckets = -(-recipe.predict_batch // parts) * parts, bucket_lengths(recipe)
@@ -71,13 +60,7 @@ def answers(task: GlueTask, logits: Float[np.ndarray, "N C"]) -> Shaped[np.ndarr
 def judge(
     task: GlueTask, logits: Float[np.ndarray, "N C"], label: Float[np.ndarray, " N"]
 ) -> dict[str, float]:
-    """The task's metrics, their mean `score`, and the mean loss.
-
-    Args:
-        task: which.
-        logits: from `predict`.
-        label: label ids or numbers.
-    """
+    """The task's metrics, their mean `score`, and the mean loss."""
     wide = logits.astype(np.float64)
     if task.is_regression:
         loss, true = float(((wide[:, 0] - label) ** 2).mean()), label
@@ -93,13 +76,7 @@ def judge(
 def submission(
     task: GlueTask, predicted: Shaped[np.ndarray, " N"], index: Shaped[np.ndarray, " N"]
 ) -> str:
-    """A submission file: a header, then index and prediction of each example.
-
-    Args:
-        task: says whether labels are written as names or as ids.
-        predicted: from `answers`; numbers of a regression are cut to the task's limits.
-        index: of each example.
-    """
+    """A submission file: a header, then index and prediction of each example."""
     if task.is_regression:
         written = [f"{value:.3f}" for value in np.clip(predicted, *task.limits)]
     elif task.writes_names:
@@ -119,20 +96,7 @@ def write_submissions(
     folder: Path,
     mesh: Mesh | None = None,
 ) -> list[str]:
-    """Predict every test part and write all files, or none.
-
-    Args:
-        task: names the files.
-        module: the classifier.
-        params: its parameters.
-        parts: encoded parts of the task; those without a submission are not looked at.
-        recipe: as for `predict`.
-        folder: made where there is something to write.
-        mesh: as for `predict`.
-
-    Returns:
-        Names of the files.
-    """
+    """Predict every test part and write all files, or none."""
     texts = {}
     for part, data in parts.items():
         if part in task.submissions:
@@ -146,16 +110,7 @@ def write_submissions(
 
 
 def columns_for(task: GlueTask, labels: Sequence[str], where: str) -> list[int]:
-    """Columns of a model's outputs, in the order of the task's labels.
-
-    Args:
-        task: knows the order.
-        labels: the model's labels, by id; `LABEL_0` and so on are taken to be in order.
-        where: what to call the model in a message.
-
-    Raises:
-        InputError: the model was made for other labels.
-    """
+    """Columns of a model's outputs, in the order of the task's labels."""
     width = task.num_outputs
     if task.is_regression or all(name == f"LABEL_{i}" for i, name in enumerate(labels)):
         if len(labels) == width:

@@ -114,11 +114,7 @@ class Batches:
         return {**vars(self), "_open": None}  # a map of a file would travel as a copy of it
 
     def count(self, length: int, epoch: int) -> int:
-        """Number of batches of a pass; an incomplete last one is left out.
-
-        Raises:
-            InputError: not even one.
-        """
+        """Number of batches of a pass; an incomplete last one is left out."""
         found, rows = self.plans.count(length, epoch), self.recipe.rows(length)
         if found < rows:
             raise InputError(
@@ -210,14 +206,7 @@ def lay_out(
 
 
 def packed(rows: np.ndarray, alone: PretrainingBatch, most: int, pad_id: int) -> PretrainingBatch:
-    """Pairs that share rows.
-
-    Args:
-        rows: `[B, N]` of `PAIR`.
-        alone: its pairs, in order, each in a row of its own.
-        most: P.
-        pad_id: fills up.
-    """
+    """Pairs that share rows."""
     ids, mask, types, positions, hidden, weights, label = (np.asarray(x) for x in alone[:7])
     places, sizes = find_places(rows), mask.sum(1)
     count, length = len(rows), ids.shape[1]
@@ -277,12 +266,7 @@ class PretrainingFeed:
         return self.batches.names(now.length, now.epoch, step - now.start)
 
     def find(self, step: int) -> Pass:
-        """The pass an update falls into.
-
-        Raises:
-            IndexError: the run has no such update.
-            InputError: the corpus has too little text for one batch.
-        """
+        """The pass an update falls into."""
         if not 0 <= step < len(self):
             raise IndexError(f"update {step} of {len(self)}")
         passes = self._passes
@@ -330,17 +314,6 @@ def heldout_batches(
     """Yield the batches of an evaluation at one length: the recipe's `evaluate_batches`.
 
     A small corpus is gone through several times, with other pairs and masks.
-
-    Args:
-        corpus: the held-out side.
-        tokenizer: the one whose ids the corpus holds.
-        recipe: rows, masking and seed.
-        length: S.
-        part: which part of every batch this host wants.
-        parts: how many hosts share a batch.
-
-    Raises:
-        InputError: the corpus has too little text for one batch.
     """
     batches = Batches(corpus, tokenizer, recipe, "heldout", part, parts)
     return HeldoutBatches(batches, length, recipe.evaluate_batches)

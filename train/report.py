@@ -41,15 +41,7 @@ class Reporter:
         flops: Callable[[Batch], float] | None = None,
         update_bytes: int = 0,
     ) -> None:
-        """Open the metrics files.
-
-        Args:
-            folder: gets `metrics.jsonl` and `timing.jsonl`; rows after `first` are dropped.
-            recipe: number of steps and seconds between two lines.
-            first: update the run starts from.
-            flops: operations of one update on this host's rows of a batch.
-            update_bytes: of the arrays of an update; 0 says nothing about memory.
-        """
+        """Open the metrics files."""
         self._primary = jax.process_index() == 0
         self._board = _tensorboard(folder, first) if self._primary and folder.tensorboard else None
         target = folder.path if self._primary else Path(os.devnull)
@@ -104,14 +96,7 @@ class Reporter:
         return jax.process_count() == 1 and since >= self._recipe.log_seconds
 
     def training(self, done: int, metrics: dict[str, float], tokens: int, seconds: float) -> None:
-        """Record the mean metrics of the updates since the last call.
-
-        Args:
-            done: updates made.
-            metrics: their names and values.
-            tokens: real tokens seen since the run began.
-            seconds: time spent since the run began, restarts included.
-        """
+        """Record the mean metrics of the updates since the last call."""
         self._write(done, "training", {**metrics, "tokens": tokens})
         now = time.monotonic()
         spent = max(now - self._logged, 1e-9)
@@ -148,11 +133,7 @@ class Reporter:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in the order they were written.
-
-    Raises:
-        CheckpointError: a line is not what was written.
-    """
+    """Rows of a metrics file, in the order they were written."""
     return read_rows(path)
 
 
@@ -170,11 +151,7 @@ def _every(steps: int) -> str:
 
 
 def _append(file: TextIO, line: str) -> None:
-    """Write a line, so that readers find it.
-
-    Raises:
-        WriteError: The disk is full.
-    """
+    """Write a line, so that readers find it."""
     try:
         file.write(line)
         file.flush()
@@ -183,11 +160,7 @@ def _append(file: TextIO, line: str) -> None:
 
 
 def _cut(path: Path, last: int) -> RowChain:
-    """Drop rows after update `last`, and the one that a killed run was writing.
-
-    Returns:
-        The chain that further rows continue.
-    """
+    """Drop rows after update `last`, and the one that a killed run was writing."""
     chain = RowChain()
     if path.is_file():
         kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []

@@ -24,15 +24,7 @@ _NOT_IN_CARD = ("heldout", "version", "best", "result", "rows", "start")
 def run_summary(
     done: Run, params: Params, recipe: Recipe, identity: Mapping[str, str], folder: RunFolder
 ) -> dict[str, Any]:
-    """The entries of `summary.json` that every run has.
-
-    Args:
-        done: The finished run.
-        params: Its parameters.
-        recipe: Settings.
-        identity: Fingerprints of data, tokenizer and the like.
-        folder: Of the run, with its metrics.
-    """
+    """The entries of `summary.json` that every run has."""
     return {
         "version": __version__,
         "steps": int(done.state.step),
@@ -56,15 +48,7 @@ def best_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 def write_results(
     folder: RunFolder, title: str, command: str, recipe: Recipe, summary: Mapping[str, Any]
 ) -> None:
-    """Write the card of the model in `folder`, its curves, and `summary.json`.
-
-    Args:
-        folder: Of the run; its `model/` exists.
-        title: One line about the model.
-        command: What made it.
-        recipe: Settings.
-        summary: Of the run; entries that are tables are left out of the card.
-    """
+    """Write the card of the model in `folder`, its curves, and `summary.json`."""
     result = {f"held-out {k}": f"{v:.4g}" for k, v in summary.get("result", {}).items()}
     facts = {k: v for k, v in summary.items() if k not in _NOT_IN_CARD}
     facts |= {**result, "hardware": hardware()}
@@ -74,11 +58,7 @@ def write_results(
 
 
 def parameters_digest(params: Params) -> str:
-    """SHA-256 of parameters, which says what a run started from.
-
-    Args:
-        params: Of the model.
-    """
+    """SHA-256 of parameters, which says what a run started from."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         found.update(np.asarray(leaf).tobytes())

@@ -30,21 +30,12 @@ class RowChain:
         self._digest = ""
 
     def line(self, row: Mapping[str, Any], *, escape: bool = True) -> str:
-        """Return the next row as a line, with its end.
-
-        Args:
-            row: At least one value that JSON can hold; the last one is no string.
-            escape: Whether letters beyond ASCII are escaped; otherwise the file must be UTF-8.
-        """
+        """Return the next row as a line, with its end."""
         text = json.dumps(row, ensure_ascii=escape)
         return f'{text[:-1]}, "chain": "{self.digest(text)}"}}\n'
 
     def digest(self, text: str) -> str:
-        """Return the digest of the next row.
-
-        Args:
-            text: The row as JSON, without a digest.
-        """
+        """Return the digest of the next row."""
         whole = hashlib.sha256(f"{self._digest}{text}".encode(errors="surrogatepass"))
         self._digest = whole.hexdigest()[:16]
         return self._digest
@@ -54,13 +45,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a file, without their digests.
 
     The last lines of the file may be missing or cut, as a killed run leaves them.
-
-    Args:
-        path: The file. One whose rows have a checksum each (`crc32`) or none, as earlier versions
-            wrote it, is read too.
-
-    Raises:
-        CheckpointError: A line is not what was written, or does not follow from those before it.
     """
     *lines, rest = path.read_bytes().split(b"\n")
     if _is_whole(rest):

@@ -30,12 +30,6 @@ def split_sentences(paragraph: str) -> list[str]:
     A sentence ends at `.`, `!`, `?` or `…` with its closing quotes, before white space and
     something that can start a sentence. Titles, a few abbreviations and single initials do not end
     one.
-
-    Args:
-        paragraph: text on one line.
-
-    Returns:
-        Non-empty sentences that, joined by spaces, give the paragraph back.
     """
     sentences, start = [], 0
     for match in _BOUNDARY.finditer(paragraph):

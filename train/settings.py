@@ -35,20 +35,7 @@ def read_recipe(
     overrides: Sequence[str] = (),
     named: Mapping[str, Any] = MappingProxyType({}),
 ) -> R:
-    """Recipe of a YAML file, changed by `key=value` pairs and then by named settings.
-
-    Args:
-        kind: which recipe.
-        path: YAML mapping of some or all settings, or the name of one that comes with flaxattn:
-            bert-base-gpu, bert-base-v5e-256, gpt2-lm, tiny-gpt2, multi30k-transformer,
-            multi30k-rnn. None for the defaults.
-        overrides: pairs such as `steps=100` or `lengths=[64,128]`; later ones win.
-        named: settings that a command has options for; those that are not None win over all.
-
-    Raises:
-        InputError: the file is missing or no mapping, a pair has no `=`, a name, type or choice is
-            wrong.
-    """
+    """Recipe of a YAML file, changed by `key=value` pairs and then by named settings."""
     values: dict[str, Any] = {}
     if path is not None:
         values.update(_read_yaml(path))
@@ -126,11 +113,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
-    """Parse YAML.
-
-    Raises:
-        ValueError: It is nested deeper than any recipe, which takes YAML long to find out.
-    """
+    """Parse YAML."""
     depth = 0
     for token in yaml.scan(text, yaml.SafeLoader):
         depth += isinstance(token, _BEGINS) - isinstance(token, _ENDS)

@@ -19,11 +19,7 @@ from flaxattn.train.recipe import Recipe
 
 
 def make_mesh(recipe: Recipe) -> Mesh:
-    """Devices in a grid of axes "data" and "model".
-
-    Raises:
-        InputError: there are fewer devices than asked for, or they cannot be laid out so.
-    """
+    """Devices in a grid of axes "data" and "model"."""
     found = jax.devices()
     count = recipe.devices or len(found)
     if count > len(found) or count % recipe.model_parallel:
@@ -37,11 +33,7 @@ def make_mesh(recipe: Recipe) -> Mesh:
 
 
 def check_rows(rows: int, mesh: Mesh, accumulate: int = 1) -> None:
-    """Refuse a batch that the mesh cannot share evenly.
-
-    Raises:
-        InputError: naming both numbers.
-    """
+    """Refuse a batch that the mesh cannot share evenly."""
     parts = mesh.shape["data"] * accumulate
     if rows % parts:
         raise InputError(

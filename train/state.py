@@ -57,17 +57,6 @@ def update_function(
 
     Remembered: what is compiled for a function serves every run that asks with the same arguments,
     such as the seeds of a fine-tuning.
-
-    Args:
-        loss: scalar and metrics of a batch; sums divided by `totals`.
-        totals: what the sums of a whole batch are divided by.
-        optimizer: turns gradients into changes.
-        accumulate: parts that a batch is worked through in. Loss, metrics and gradients are sums
-            over parts, so only rounding tells them from those of the whole batch.
-
-    Returns:
-        A function of state and batch, which has an `attention_mask`; its metrics are the loss's,
-        `grad_norm`, the global norm before clipping, and `tokens`, how many are no padding.
     """
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:

@@ -48,12 +48,7 @@ class Stopping:
         return multihost_utils.reached_preemption_sync_point(step)
 
     def leave(self, step: int) -> None:
-        """End the run, the state of `step` being saved.
-
-        Raises:
-            KeyboardInterrupt: after Ctrl-C.
-            StopRequestedError: after SIGTERM.
-        """
+        """End the run, the state of `step` being saved."""
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
         raise StopRequestedError(f"stopped and saved after update {step}; the same command goes on")

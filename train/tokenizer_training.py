@@ -37,23 +37,8 @@ def learn_tokenizer(
 ) -> tuple[Tokenizer, BadRows]:
     """Learn a vocabulary from files that need not fit in memory.
 
-    Args:
-        files: text, JSONL or Parquet, also .gz.
-        out: gets `tokenizer.json`, `tokenizer_config.json` and `vocab.txt`, whole or not at all.
-        vocab_size: number of pieces, the special ones counted.
-        lowercase: fold case and strip accents.
-        max_length: limit that the tokenizer names to those who use it.
-        text_column: of all files but text.
-        on_error: "fail", "skip" or "quarantine", which lists bad rows in `out`.
-        watch: is told that the vocabulary is being learnt.
-
     Returns:
         The tokenizer, and what was left out.
-
-    Raises:
-        InputError: a row cannot be used, there is no text, the vocabulary is too small, or `out`
-            holds a tokenizer.
-        CheckpointError: it cannot be written.
     """
     if not files:
         raise InputError("no text to learn a vocabulary from\nname at least one file")
@@ -77,15 +62,7 @@ def learn_tokenizer(
 
 
 def learn_once(folder: RunFolder, learn: Callable[[], Tokenizer]) -> Tokenizer:
-    """The tokenizer of a run: that of an earlier start, or one that the first host learns.
-
-    Args:
-        folder: of the run; gets `tokenizer/`.
-        learn: makes it.
-
-    Raises:
-        InputError: another host's does not appear within an hour.
-    """
+    """The tokenizer of a run: that of an earlier start, or one that the first host learns."""
     own = folder.path / "tokenizer"
     if (own / "tokenizer.json").is_file() and not folder.fresh:
         return Tokenizer.from_dir(own)

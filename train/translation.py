@@ -134,18 +134,7 @@ def prepare(
     recipe: TranslationRecipe,
     bad: BadRows,
 ) -> PreparedTranslation:
-    """Read pairs, learn their vocabularies or take those of an earlier start, and tokenise.
-
-    Args:
-        files: parallel text to learn from.
-        dev_files: parallel text to judge by; where there is none, a part of the other is held out.
-        folder: of the run, for the vocabularies.
-        recipe: every number.
-        bad: takes rows that cannot be used.
-
-    Raises:
-        InputError: nothing is left to learn from, or to judge by.
-    """
+    """Read pairs, learn their vocabularies or take those of an earlier start, and tokenise."""
     pairs = read_pairs(files, recipe.source, recipe.target, bad)
     if dev_files:
         dev = read_pairs(dev_files, recipe.source, recipe.target, bad)

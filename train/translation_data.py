@@ -61,12 +61,7 @@ class EncodedSide(NamedTuple):
     def padded(
         self, numbers: Int[np.ndarray, " b"], shape: tuple[int, int]
     ) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B S"]]:
-        """Ids and mask of some sequences, in the first rows of a batch.
-
-        Args:
-            numbers: which.
-            shape: B and S.
-        """
+        """Ids and mask of some sequences, in the first rows of a batch."""
         ids, mask = np.full(shape, PAD, np.int32), np.zeros(shape, np.int32)
         for row, number in enumerate(numbers):
             begin, end = self.starts[number], self.starts[number + 1]
@@ -93,12 +88,7 @@ class EncodedPairs(NamedTuple):
         return np.maximum(self.source.lengths, self.target.lengths)
 
     def batch(self, numbers: Int[np.ndarray, " b"], shape: tuple[int, int]) -> TranslationBatch:
-        """The batch of some pairs, filled up with empty rows.
-
-        Args:
-            numbers: which, at most B.
-            shape: B, and the length of both sides.
-        """
+        """The batch of some pairs, filled up with empty rows."""
         ids, mask = self.source.padded(numbers, shape)
         labels, label_mask = self.target.padded(numbers, shape)
         ids[len(numbers) :, 0], mask[len(numbers) :, 0] = EOS, 1
@@ -106,15 +96,7 @@ class EncodedPairs(NamedTuple):
 
 
 def learn_vocabularies(pairs: Sequence[TranslationPair], recipe: TranslationRecipe) -> Vocabularies:
-    """One vocabulary of both languages, or one of each.
-
-    Args:
-        pairs: training pairs.
-        recipe: sizes, and whether they share.
-
-    Raises:
-        InputError: `vocab_size` does not hold the characters.
-    """
+    """One vocabulary of both languages, or one of each."""
     size, limit = recipe.vocab_size, recipe.max_position_embeddings
     learn = functools.partial(
         train_bpe, vocab_size=size, max_length=limit, split_digits=recipe.split_digits
@@ -131,14 +113,7 @@ def encode_pairs(
     recipe: TranslationRecipe,
     bad: BadRows,
 ) -> EncodedPairs:
-    """Tokenise pairs.
-
-    Args:
-        pairs: of texts without flaws.
-        vocabularies: of both languages.
-        recipe: `max_length`.
-        bad: takes the pairs with more tokens than that on either side.
-    """
+    """Tokenise pairs."""
     sources = vocabularies.source.ids([pair.source for pair in pairs])
     targets = vocabularies.writer.ids([pair.target for pair in pairs])
     limit = recipe.max_length - 1  # room for the end
@@ -166,13 +141,7 @@ def _side(rows: Sequence[Sequence[int]]) -> EncodedSide:
 def buckets(
     data: EncodedPairs, recipe: TranslationRecipe, order: Int[np.ndarray, " N"]
 ) -> list[tuple[int, Int[np.ndarray, " b"]]]:
-    """An order of pairs cut into batches: the length that each is padded to, and its pairs.
-
-    Args:
-        data: what the numbers mean.
-        recipe: lengths, and rows of each.
-        order: every pair once.
-    """
+    """An order of pairs cut into batches: the length that each is padded to, and its pairs."""
     lengths = np.array(recipe.lengths)
     places = np.searchsorted(lengths, data.lengths[order])
     found = []
@@ -192,14 +161,7 @@ class TranslationFeed:
     def __init__(
         self, data: EncodedPairs, recipe: TranslationRecipe, part: int = 0, parts: int = 1
     ) -> None:
-        """Take the pairs of all hosts, of which this one gets a part of each batch.
-
-        Args:
-            data: at least one pair.
-            recipe: with `steps` filled in.
-            part: number of this host.
-            parts: hosts; they divide the rows of every bucket.
-        """
+        """Take the pairs of all hosts, of which this one gets a part of each batch."""
         self._data, self._recipe, self._part, self._parts = data, recipe, part, parts
         self._per_epoch = batches_per_epoch(data, recipe)
         self._epoch, self._batches = -1, list[tuple[int, Int[np.ndarray, " b"]]]()

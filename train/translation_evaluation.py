@@ -36,19 +36,7 @@ class TranslationEvaluation:
         recipe: TranslationRecipe,
         mesh: Mesh,
     ) -> None:
-        """Prepare.
-
-        Args:
-            module: the model.
-            loss: what is minimised.
-            dev: pairs to judge by.
-            vocabularies: of both languages.
-            recipe: lengths, and how many sentences are translated.
-            mesh: devices that share a teacher-forced batch.
-
-        Raises:
-            UnavailableError: BLEU is wanted and sacrebleu is not installed.
-        """
+        """Prepare."""
         self._module, self._dev, self._recipe, self._mesh = module, dev, recipe, mesh
         self._vocabularies = vocabularies
         if recipe.bleu_sentences:
@@ -70,13 +58,7 @@ class TranslationEvaluation:
         return bleu(["-"], ["-"]).signature if self._recipe.bleu_sentences else ""
 
     def bleu(self, params: Params, count: int, **settings: Any) -> Score:
-        """BLEU of the first dev sentences, translated greedily unless told otherwise.
-
-        Args:
-            params: of the model.
-            count: how many sentences; all if there are not so many.
-            **settings: of `PretrainedSeq2Seq.generate`.
-        """
+        """BLEU of the first dev sentences, translated greedily unless told otherwise."""
         pairs = self._dev.pairs[:count]
         told = self.translations(params, count, **settings)
         return bleu(told, [pair.target for pair in pairs])

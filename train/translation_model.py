@@ -51,12 +51,7 @@ _TRANSFORMER_SHAPE = (
 
 
 def build_module(recipe: TranslationRecipe, vocabularies: Vocabularies) -> Any:
-    """The model of a recipe; attention records nothing while it trains.
-
-    Args:
-        recipe: its shape.
-        vocabularies: sizes of the embeddings.
-    """
+    """The model of a recipe; attention records nothing while it trains."""
     source, target = vocabularies.source.vocab_size, vocabularies.writer.vocab_size
     common = {
         "vocab_size": source,
@@ -85,23 +80,13 @@ def build_module(recipe: TranslationRecipe, vocabularies: Vocabularies) -> Any:
 
 
 def initial_parameters(module: Any, seed: int) -> Params:
-    """The parameters that training starts from.
-
-    Args:
-        module: from `build_module`.
-        seed: of the draws.
-    """
+    """The parameters that training starts from."""
     ids = jnp.zeros((1, 1), jnp.int32)
     return jax.jit(module.init)(jax.random.key(seed), ids)["params"]
 
 
 def loss_function(module: Any, smoothing: float) -> LossFunction:
-    """Loss of the module on a batch, in the form the loop takes.
-
-    Args:
-        module: the model.
-        smoothing: of the labels, see `token_loss`.
-    """
+    """Loss of the module on a batch, in the form the loop takes."""
 
     def loss(
         params: Params, batch: TranslationBatch, dropout: Array | None, totals: Totals

@@ -25,13 +25,7 @@ _OF_KEYS = 2  # keys and values
 def decoder_update_bytes(
     config: GPT2Config | DecoderConfig, recipe: LanguageModelRecipe, params: Params
 ) -> int:
-    """Bytes of an update, beside the parameters and moments that are there before it.
-
-    Args:
-        config: of the model.
-        recipe: rows of a batch, the parts it is worked through in, and the dtype.
-        params: of the model, or their shapes.
-    """
+    """Bytes of an update, beside the parameters and moments that are there before it."""
     rows, length = -(-recipe.batch_size // recipe.accumulate), recipe.block
     item = jnp.dtype(recipe.dtype).itemsize
     maps = _OF_MAPS * config.num_attention_heads * length * length

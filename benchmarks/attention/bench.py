@@ -87,14 +87,7 @@ class BenchSettings:
             raise ValueError(f"bench: rounds is {self.rounds}, expected 1 or more.")
 
     def filled(self, on_cpu: bool) -> "BenchSettings":
-        """The same with nothing left open.
-
-        Args:
-            on_cpu: whether the device is a CPU.
-
-        Returns:
-            Settings with cases, dtype and an interpreter.
-        """
+        """The same with nothing left open."""
         here = sys.executable if importlib.util.find_spec("torch") else ""
         return replace(
             self,
@@ -110,17 +103,7 @@ def run(
     progress: ProgressReporter,
     keep: Callable[[dict[str, Any]], object] = id,
 ) -> dict[str, Any]:
-    """Measures everything.
-
-    Args:
-        settings: what.
-        tell: takes each finished piece of the table.
-        progress: shows how many rows of the table are measured.
-        keep: takes the result so far after each piece.
-
-    Returns:
-        What `write` writes: facts of the run, "roofline", "rows" and "targets".
-    """
+    """Measures everything."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs memory too
     device = devices.current()
     settings = settings.filled(device.platform == "cpu")
@@ -218,31 +201,13 @@ def _facts(settings: BenchSettings, device: devices.Device) -> dict[str, Any]:
 
 
 def write(document: dict[str, Any], path: Path) -> None:
-    """Writes a result whole, or leaves the file as it was.
-
-    Args:
-        document: from `run`.
-        path: of the JSON file, in a folder that is there.
-
-    Raises:
-        OSError: there is no space, or no right to write there.
-        InputError: the path is a folder.
-    """
+    """Writes a result whole, or leaves the file as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(document, indent=1), "the result")
 
 
 def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> None:
-    """Measures, prints the targets, and writes the result after each piece: the whole command.
-
-    Args:
-        settings: what.
-        out: the JSON file, None for none.
-        tell: takes what is to be printed.
-
-    Raises:
-        InputError: the file cannot be written there.
-    """
+    """Measures, prints the targets, and writes the result after each piece: the whole command."""
     start = time.monotonic()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -257,11 +222,7 @@ def measure(settings: BenchSettings, out: Path | None, tell: Tell = print) -> No
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """`python -m flaxattn.benchmarks.bench`.
-
-    Args:
-        words: of the command line.
-    """
+    """`python -m flaxattn.benchmarks.bench`."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--case", action="append", default=[], help="repeat for several")
     parser.add_argument("--request", action="append", choices=REQUESTS, help="default all")

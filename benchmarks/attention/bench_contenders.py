@@ -61,14 +61,7 @@ class InJax:
             self.peak = used + self.temporary - memory.alias_size_in_bytes
 
     def seconds(self, calls: int) -> float:
-        """Time of several calls in a row, all dispatched before the first ends.
-
-        Args:
-            calls: how many.
-
-        Returns:
-            Seconds of all of them.
-        """
+        """Time of several calls in a row, all dispatched before the first ends."""
         start, results = time.perf_counter(), None
         for _ in range(calls):
             results = self._run(*self._arguments)
@@ -118,18 +111,7 @@ class Torch:
         return answer
 
     def ask(self, do: str, **options: Any) -> dict[str, Any]:
-        """Has it do something.
-
-        Args:
-            do: name of a method of `bench_torch.Peer`.
-            options: its arguments.
-
-        Returns:
-            Its answer.
-
-        Raises:
-            UnavailableError: it could not.
-        """
+        """Has it do something."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do} | options) + "\n")
@@ -139,13 +121,7 @@ class Torch:
         return self._answer()
 
     def load(self, case: Case, arguments: dict[str, Any], bar: Array) -> None:
-        """Hands it the arrays of a case.
-
-        Args:
-            case: with padding and causal at most.
-            arguments: of the case.
-            bar: gradient of the output.
-        """
+        """Hands it the arrays of a case."""
         arrays = {name: arguments[name] for name in ("q", "k", "v")} | {"bar": bar}
         arrays = {name: array.astype(jnp.float32) for name, array in arrays.items()}
         if "mask" in arguments:
@@ -194,12 +170,5 @@ class InTorch:
         self.returned: int | None = None
 
     def seconds(self, calls: int) -> float:
-        """Time of several calls in a row.
-
-        Args:
-            calls: how many.
-
-        Returns:
-            Seconds of all of them.
-        """
+        """Time of several calls in a row."""
         return self._torch.ask("measure", peer=self._peer, calls=calls)["seconds"]

@@ -25,16 +25,7 @@ Function = Callable[..., list[Array]]
 
 
 def ours(case: Case, capture: Capture, implementation: str) -> Function:
-    """This library.
-
-    Args:
-        case: its masks.
-        capture: the request.
-        implementation: to name.
-
-    Returns:
-        The function.
-    """
+    """This library."""
 
     def run(arrays, others):
         options = case.options() | {"capture": capture, "implementation": implementation}
@@ -46,15 +37,7 @@ def ours(case: Case, capture: Capture, implementation: str) -> Function:
 
 
 def naive(case: Case, capture: Capture) -> Function:
-    """Attention as one writes it in JAX: einsum, softmax, einsum, and statistics of the weights.
-
-    Args:
-        case: its masks.
-        capture: the request.
-
-    Returns:
-        The function.
-    """
+    """Attention as one writes it in JAX: einsum, softmax, einsum, and statistics of the weights."""
 
     def run(arrays, others):
         call = checked(Call(**arrays, **others, **case.options()))
@@ -96,14 +79,7 @@ def _of_weights(call: Call, capture: Capture, scores: Array, weights: Array) -> 
 
 
 def cudnn(case: Case) -> Function:
-    """CuDNN as JAX calls it, for cases without padding.
-
-    Args:
-        case: its masks.
-
-    Returns:
-        The function.
-    """
+    """CuDNN as JAX calls it, for cases without padding."""
 
     def run(arrays, others):
         del others
@@ -116,14 +92,7 @@ def cudnn(case: Case) -> Function:
 
 
 def with_gradient(run: Function) -> Callable[..., Any]:
-    """The function with the gradients of q, k and v, for gradients of all its float results.
-
-    Args:
-        run: the function.
-
-    Returns:
-        A function of its arguments and the gradient of the output; that of all others is 1.
-    """
+    """The function with the gradients of q, k and v, for gradients of all its float results."""
 
     def both(arrays, others, bar):
         def split(arrays):
@@ -139,16 +108,7 @@ def with_gradient(run: Function) -> Callable[..., Any]:
 
 
 def in_jax(case: Case, capture: Capture, arguments: dict[str, Any]) -> dict[str, Function]:
-    """Contenders in JAX that this device and the request allow, ours first.
-
-    Args:
-        case: to run.
-        capture: the request.
-        arguments: of the case.
-
-    Returns:
-        By name. Ours are called as their implementation.
-    """
+    """Contenders in JAX that this device and the request allow, ours first."""
     device = devices.current()
     call = checked(Call(**arguments, capture=capture))
     found: dict[str, Function] = {}
@@ -165,14 +125,7 @@ def in_jax(case: Case, capture: Capture, arguments: dict[str, Any]) -> dict[str,
 
 
 def is_plain(case: Case) -> bool:
-    """Return whether peers can compute a case: nothing but padding or causal.
-
-    Args:
-        case: to run.
-
-    Returns:
-        True for those that every contender takes.
-    """
+    """Return whether peers can compute a case: nothing but padding or causal."""
     of_masks = case.segments or case.bias or case.masked_rows or case.window or case.offset
     of_scores = case.dropout or case.garbage or case.groups or case.soft_cap or case.sinks
     return not (of_masks or of_scores or case.value_depth)

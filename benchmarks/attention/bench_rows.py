@@ -48,16 +48,7 @@ class Turns(NamedTuple):
 
 
 def roofline(dtype: str, on_cpu: bool) -> dict[str, float]:
-    """The best the device does right now: copying, multiplying, and starting a program.
-
-    Args:
-        dtype: of what is copied and multiplied.
-        on_cpu: whether the device is a CPU; smaller arrays then.
-
-    Returns:
-        "copy_bytes_per_second" (read and written), "matmul_flops_per_second" and
-        "dispatch_seconds" of an empty program.
-    """
+    """The best the device does right now: copying, multiplying, and starting a program."""
     size, n = (2**24, 1024) if on_cpu else (2**29, 8192)
     matrix = jax.random.normal(jax.random.key(0), (n, n)).astype(dtype)
     copied = InJax("copy", lambda x: [-x.reshape(1, -1, 1, 1)], (jnp.ones(size, dtype),))
@@ -85,24 +76,7 @@ def measured(
     roof: dict[str, float],
     without: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Times one case, request and mode.
-
-    Args:
-        case: to run.
-        arguments: of the case.
-        bar: gradient of the output.
-        request: a name in `REQUESTS`.
-        mode: one of `MODES`.
-        turns: how often and how long.
-        torch: the torch process, which has the arrays; None for none.
-        roof: from `roofline`.
-        without: implementations of this library that are left out.
-
-    Returns:
-        A row for each contender, ours first; one that could not take part has a "note" and no
-        times. Bytes are those of arguments and results; "difference" is the largest one from
-        our output, in the first example and head.
-    """
+    """Times one case, request and mode."""
     capture, backward = REQUESTS[request], mode != MODES[0]
     arrays = {name: arguments[name] for name in ("q", "k", "v")}
     others = {name: arguments[name] for name in arguments if name not in (*arrays, *case.options())}
@@ -151,14 +125,7 @@ def measured(
 
 
 def faults(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Contenders of this library that could not run, or whose output is not that of the others.
-
-    Args:
-        rows: from `measured`.
-
-    Returns:
-        The fault of each, by name.
-    """
+    """Contenders of this library that could not run, or whose output is not that of the others."""
     found = {}
     for row in rows:
         fault = row["note"]
@@ -227,14 +194,7 @@ def _memory(contender: InJax | InTorch) -> dict[str, int | None]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows of one measurement for a person.
-
-    Args:
-        rows: from `measured`.
-
-    Returns:
-        A few lines.
-    """
+    """The rows of one measurement for a person."""
     first = rows[0]
     shape = " x ".join(str(size) for size in first["shape"].values())
     lines = [f"\n{first['case']} ({shape}), {first['request']}, {first['mode']}"]

@@ -16,15 +16,7 @@ _FORWARD, _BOTH = "forward", "forward + backward"
 
 
 def judged(rows: list[Row]) -> list[dict[str, Any]]:
-    """Every target with its value.
-
-    Args:
-        rows: of a run.
-
-    Returns:
-        For each "target" in words, "case", "value" and "limit" (None when not measured), "sense"
-        (">=" or "<=") and "passed" (None when not measured).
-    """
+    """Every target with its value."""
 
     def find(
         case: str,
@@ -134,14 +126,7 @@ def _less(one: float | None, other: float | None) -> float | None:
 
 
 def as_text(targets: list[dict[str, Any]]) -> str:
-    """Targets for a person.
-
-    Args:
-        targets: from `judged`.
-
-    Returns:
-        A line for each that was measured, and one that counts the others.
-    """
+    """Targets for a person."""
     lines = ["Targets on a Hopper GPU, bfloat16:"]
     for each in targets:
         if each["passed"] is not None:

@@ -48,15 +48,7 @@ class Peer:
         }
 
     def load(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
-        """Takes the arrays of a case, with heads before positions.
-
-        Args:
-            folder: with the .npy files.
-            case: dtype, scale, causal.
-
-        Returns:
-            Nothing to tell.
-        """
+        """Takes the arrays of a case, with heads before positions."""
         self.runs, self.case, self.arrays = {}, case, {}
         for path in Path(folder).glob("*.npy"):
             array = self.torch.from_numpy(np.load(path))
@@ -68,17 +60,7 @@ class Peer:
         return {}
 
     def prepare(self, peer: str, request: dict[str, Any], backward: bool) -> dict[str, Any]:
-        """Makes a function to time, runs it twice, and measures the memory it takes.
-
-        Args:
-            peer: "eager" or "sdpa".
-            request: stats, sieves, weights (a dtype or None), topk.
-            backward: whether gradients are computed too.
-
-        Returns:
-            "peak" bytes with the inputs, None where torch does not count them, and "output" of
-            the first example and head.
-        """
+        """Makes a function to time, runs it twice, and measures the memory it takes."""
         forward = self._eager if peer == "eager" else self._fused
         bar = self.arrays["bar"].to(self.device) if backward else None
 
@@ -111,15 +93,7 @@ class Peer:
         return {"peak": peak, "output": output[0, 0].detach().float().cpu().tolist()}
 
     def measure(self, peer: str, calls: int) -> dict[str, Any]:
-        """Times what was prepared.
-
-        Args:
-            peer: which.
-            calls: how many in a row.
-
-        Returns:
-            "seconds" of all of them.
-        """
+        """Times what was prepared."""
         self._wait()
         start = time.perf_counter()
         for _ in range(calls):
@@ -213,11 +187,7 @@ class Peer:
 
 
 def serve(device: str) -> None:
-    """Answers commands on standard input until it ends.
-
-    Args:
-        device: "cuda" or "cpu".
-    """
+    """Answers commands on standard input until it ends."""
     peer = Peer(device)
     print(json.dumps(peer.describe()), flush=True)
     for line in sys.stdin:

@@ -97,16 +97,7 @@ class Case:
         return self.batch, self.heads, self.queries, self.keys or self.queries
 
     def arguments(self, dtype: str = "float32", seed: int = 0) -> dict[str, Any]:
-        """Keyword arguments of `flaxattn.kernels.attention.attention`, without ``capture``.
-
-        Args:
-            dtype: of q, k, v and bias.
-            seed: of the numbers; the masks follow from the sizes.
-
-        Returns:
-            q, k, v, what the case has of mask, bias, segment_ids, causal and dropout, and labels
-            for `SIEVES`.
-        """
+        """Keyword arguments of `flaxattn.kernels.attention.attention`, without ``capture``."""
         batch, heads, queries, keys = self.shape
         draw = jax.random.split(jax.random.key(seed), 7)
         q = jax.random.normal(draw[0], (batch, queries, heads, self.depth)) * self.magnitude
@@ -241,15 +232,5 @@ RESTRICTED = tuple(case.name for case in BENCHMARKS[5:])
 
 
 def case(name: str) -> Case:
-    """The case of that name.
-
-    Args:
-        name: as in `CASES` or `BENCHMARKS`.
-
-    Returns:
-        The case.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The case of that name."""
     return {each.name: each for each in CASES + BENCHMARKS}[name]

@@ -26,11 +26,7 @@ _PACKAGES = (
 
 
 def of_host() -> dict[str, Any]:
-    """Facts that need no jax: driver, ptxas and packages.
-
-    Returns:
-        "gpu" and "driver" as nvidia-smi has them, "ptxas" and "versions".
-    """
+    """Facts that need no jax: driver, ptxas and packages."""
     asked = "--query-gpu=name,driver_version,memory.total"
     line = _first_line(["nvidia-smi", asked, "--format=csv,noheader"])
     name, driver, memory = (*(part.strip() for part in line.split(",")), "", "")[:3]

@@ -90,11 +90,7 @@ class FirstHour:
         return self.start + 60 * self.settings.minutes * share
 
     def run(self) -> int:
-        """Run everything, or as much as there is time for, and print the summary.
-
-        Returns:
-            Exit status: 0 only if all stages passed.
-        """
+        """Run everything, or as much as there is time for, and print the summary."""
         plan, settings = self.plan, self.settings
         self.tell(f"Ends after {settings.minutes:g} minutes; outcomes are in {settings.out}.")
         try:
@@ -237,14 +233,7 @@ def guarded() -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """`python -m flaxattn.benchmarks.first_hour`.
-
-    Args:
-        words: of the command line.
-
-    Returns:
-        Exit status: 0 only if all stages passed.
-    """
+    """`python -m flaxattn.benchmarks.first_hour`."""
     defaults = FirstHourSettings()
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument(

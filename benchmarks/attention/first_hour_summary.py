@@ -18,14 +18,7 @@ _CHECKS = ("primitives", "conformance")
 
 
 def rows_of(document: Document) -> list[dict[str, Any]]:
-    """Rows of the benchmark that were written, those with all contenders first.
-
-    Args:
-        document: of a run.
-
-    Returns:
-        As `bench_targets.judged` takes them.
-    """
+    """Rows of the benchmark that were written, those with all contenders first."""
     timed = [entry for entry in document["stages"] if entry["part"] == "timing"]
     timed.sort(key=lambda entry: not entry["about"])
     return [row for entry in timed for row in (entry.get("result") or {}).get("rows", [])]
@@ -36,12 +29,6 @@ def trust(document: Document) -> str:
 
     It is the first one all of whose checks passed. Timings count where they failed, not where
     they were not reached.
-
-    Args:
-        document: of a run.
-
-    Returns:
-        A line that begins with "trust".
     """
     doubts = []
     for name in IMPLEMENTATIONS:
@@ -88,14 +75,7 @@ def _is_fault_of(name: str, entry: Mapping[str, Any]) -> bool:
 
 
 def summary(document: Document) -> str:
-    """The whole summary.
-
-    Args:
-        document: of a run.
-
-    Returns:
-        Lines for a person, tables for BENCHMARKS.md, and the line of `trust` at the end.
-    """
+    """The whole summary."""
     targets = bench_targets.judged(rows_of(document))
     parts = [
         _stages(document),

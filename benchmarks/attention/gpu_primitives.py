@@ -66,15 +66,7 @@ class GpuPrimitive:
         ]
 
     def run(self, *arguments: Any, interpret: Any = False) -> list[Array]:
-        """Run the kernel.
-
-        Args:
-            *arguments: the inputs.
-            interpret: False on a GPU, or how to interpret.
-
-        Returns:
-            The outputs.
-        """
+        """Run the kernel."""
         return plgpu.kernel(
             self.body,
             out_type=[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.outputs],
@@ -88,14 +80,7 @@ class GpuPrimitive:
         )(*arguments)
 
     def check(self, interpret: Any = False) -> None:
-        """Run the kernel and compare with NumPy.
-
-        Args:
-            interpret: False on a GPU, or how to interpret.
-
-        Raises:
-            AssertionError: an output differs.
-        """
+        """Run the kernel and compare with NumPy."""
         arguments = self.arguments()
         results = jax.jit(lambda *arrays: self.run(*arrays, interpret=interpret))(*arguments)
         wanted = self.expected(*(array.astype(np.float64) for array in arguments))
@@ -452,26 +437,12 @@ PRIMITIVES = (
 
 
 def primitive(name: str) -> GpuPrimitive:
-    """The primitive of that name.
-
-    Args:
-        name: as in `PRIMITIVES`.
-
-    Returns:
-        The primitive.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The primitive of that name."""
     return {each.name: each for each in PRIMITIVES}[name]
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """`python -m flaxattn.benchmarks.gpu_primitives`.
-
-    Args:
-        words: of the command line.
-    """
+    """`python -m flaxattn.benchmarks.gpu_primitives`."""
     names = [each.name for each in PRIMITIVES]
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", choices=["list", *names], metavar="NAME")

@@ -45,14 +45,7 @@ class FirstHourPlan:
     tests: tuple[str, ...] = ()
 
     def groups(self, names: Sequence[str]) -> list[Stage]:
-        """Stages of the conformance tests, from the smallest case to the largest.
-
-        Args:
-            names: of the tests, as pytest has them.
-
-        Returns:
-            A stage for every few tests of one implementation.
-        """
+        """Stages of the conformance tests, from the smallest case to the largest."""
         found = []
         for implementation in (*IMPLEMENTATIONS, ""):
             own = sorted((n for n in names if _implementation(n) == implementation), key=_size)
@@ -134,14 +127,7 @@ def _timings() -> Iterator[Stage]:
 
 
 def plan(folder: Path) -> FirstHourPlan:
-    """The stages for a GPU.
-
-    Args:
-        folder: of the conformance tests.
-
-    Returns:
-        The plan.
-    """
+    """The stages for a GPU."""
     # Here and not above: Pallas takes its time.
     from flaxattn.benchmarks.gpu_primitives import PRIMITIVES
 

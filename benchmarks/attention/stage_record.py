@@ -69,11 +69,7 @@ class StageRecord:
             self.problem = ""
 
     def add(self, stages: Sequence[Stage]) -> None:
-        """Add stages that have not run yet.
-
-        Args:
-            stages: with new names.
-        """
+        """Add stages that have not run yet."""
         self.stages.extend(
             {"name": each.name, "part": each.part, "about": list(each.about)} for each in stages
         )
@@ -82,23 +78,11 @@ class StageRecord:
         self.save()
 
     def entry(self, name: str) -> dict[str, Any]:
-        """The entry of a stage.
-
-        Args:
-            name: of the stage.
-
-        Returns:
-            Its status, reason, seconds, last lines of output, and result if it wrote one.
-        """
+        """The entry of a stage."""
         return next(entry for entry in self.stages if entry["name"] == name)
 
     def change(self, name: str, **fields: Any) -> None:
-        """Change the entry of a stage in memory.
-
-        Args:
-            name: of the stage.
-            **fields: of the entry.
-        """
+        """Change the entry of a stage in memory."""
         self.entry(name).update(fields)
 
     def passed(self) -> bool:
@@ -109,16 +93,7 @@ class StageRecord:
 def resumed(
     record: StageRecord, stages: Sequence[Stage], earlier: Mapping[str, Any]
 ) -> list[Stage]:
-    """The stages that are left to do, when those that passed before need not run again.
-
-    Args:
-        record: of this run; takes over the entries of stages that passed.
-        stages: all stages, already added to the record.
-        earlier: the document of an earlier run on the same sources and device.
-
-    Returns:
-        The others, in order.
-    """
+    """The stages that are left to do, when those that passed before need not run again."""
     done = {
         entry["name"]: entry
         for entry in earlier.get("stages", [])

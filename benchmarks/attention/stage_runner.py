@@ -62,11 +62,7 @@ class RunningStage:
         return time.monotonic() - self.started
 
     def stop(self, ask: bool) -> None:
-        """End the process and all that it started.
-
-        Args:
-            ask: whether it may first print where it is, as Python does at SIGABRT.
-        """
+        """End the process and all that it started."""
         if ask and self.process.poll() is None:
             self.process.send_signal(signal.SIGABRT)
             with suppress(subprocess.TimeoutExpired):
@@ -93,14 +89,7 @@ class RunningStage:
 
 
 def without_suspects(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages in another order: each that may hang comes last, its replacement in its place.
-
-    Args:
-        stages: some with a stage to run instead.
-
-    Returns:
-        All of them and all replacements.
-    """
+    """The stages in another order: each that may hang comes last, its replacement in its place."""
     doubtful = [replace(stage, instead=None) for stage in stages if stage.instead]
     return [*(stage.instead or stage for stage in stages), *doubtful]
 
@@ -133,15 +122,7 @@ class StageRunner:
         self._folder.cleanup()
 
     def run(self, stages: Sequence[Stage], end: float) -> list[Stage]:
-        """Run stages in order until all have run or the time is over.
-
-        Args:
-            stages: which the record knows.
-            end: time at which what still runs is ended, as `time.monotonic` has it.
-
-        Returns:
-            Those that have no outcome, in order: cut short, or not started.
-        """
+        """Run stages in order until all have run or the time is over."""
         waiting = list(stages)
         try:
             while (waiting or self._running) and time.monotonic() < end:

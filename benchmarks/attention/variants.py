@@ -48,11 +48,7 @@ class Variant:
     gradient: bool = True
 
     def arguments(self) -> dict[str, Any]:
-        """Shapes and dtypes of the arrays of the call; a PRNG key stands for dropout.
-
-        Returns:
-            By argument name, to be passed to what `function` returns.
-        """
+        """Shapes and dtypes of the arrays of the call; a PRNG key stands for dropout."""
         fixed = (*FIXED, "dropout")
 
         def draw() -> dict[str, Any]:
@@ -63,15 +59,7 @@ class Variant:
         return jax.eval_shape(draw)
 
     def function(self, attend: Callable[[Call], Any]) -> Callable[..., Any]:
-        """The call on an implementation, to be given to `jax.jit`.
-
-        Args:
-            attend: takes a checked call, returns output and intermediates.
-
-        Returns:
-            A function of `arguments`: output and intermediates, with ``gradient`` also the
-            gradients of a sum over all of them.
-        """
+        """The call on an implementation, to be given to `jax.jit`."""
 
         def run(arrays: dict[str, Any], others: dict[str, Any]):
             options: dict[str, Any] = {"capture": self.capture} | self.case.options() | others
@@ -225,15 +213,5 @@ COUNTED = _counted()
 
 
 def variant(name: str) -> Variant:
-    """The variant of that name.
-
-    Args:
-        name: as in `HALF`, `FLOAT32` or `COUNTED`.
-
-    Returns:
-        The variant.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The variant of that name."""
     return {each.name: each for each in HALF + FLOAT32 + COUNTED}[name]

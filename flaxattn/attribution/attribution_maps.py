@@ -184,16 +184,7 @@ def value_zeroing(
 def iterate_norms(
     model: Pretrained, text: Texts, text_b: Texts | None = None
 ) -> Iterator[TextMaps]:
-    """Maps of `attention_norms`, one text after another.
-
-    Args:
-        model: As for `attention_norms`, like what follows.
-        text: A text, or B of them.
-        text_b: The second text, or the target, of each.
-
-    Yields:
-        By side, `[L, H, Q, K]` of a text.
-    """
+    """Maps of `attention_norms`, one text after another."""
     rows, projections = _rows(model, text, text_b), output_projections(model)
     for row in rows:
         yield _contributed(model.seen(row, _VALUES), "norm", projections=projections)
@@ -230,13 +221,7 @@ def iterate_zeroing(
 
 
 def zeroing_of(model: Pretrained, row: TokenizedTexts) -> TextMaps:
-    """Maps of `value_zeroing` of one text.
-
-    Args:
-        model: With heads.
-        row: The text as the model reads it, with a target where there is a decoder beside an
-            encoder.
-    """
+    """Maps of `value_zeroing` of one text."""
     module = model.module.clone(capture=_OUTPUTS, keep_hidden=True)
     given = row.padded(model.limit)
     out, state = _run(module, model.params, given)
@@ -306,14 +291,7 @@ def _listed(text: Texts) -> list[str]:
 
 
 def check_heads(model: Pretrained) -> None:
-    """Refuse a model whose attention has no heads.
-
-    Args:
-        model: Any.
-
-    Raises:
-        InputError: If its attention is additive.
-    """
+    """Refuse a model whose attention has no heads."""
     if isinstance(model.config, RnnConfig):
         raise InputError(
             f"{model.name!r} has additive attention, without heads or values of its own: only its "

@@ -57,16 +57,7 @@ class CircuitWeights(NamedTuple):
 
 
 def circuit_weights(model: Pretrained, centred: bool = False) -> dict[str, CircuitWeights]:
-    """Folded weights of every kind of attention of a model, by side.
-
-    Args:
-        model: Any with multi-head attention.
-        centred: Whether the mean over the vocabulary is taken from embeddings first.
-
-    Returns:
-        Weights of `encoder`, `decoder` and `cross`, as many as the model has. Keys and values of
-        `cross` read the encoder's output through its final norm.
-    """
+    """Folded weights of every kind of attention of a model, by side."""
     found = {}
     for side, heads in head_projections(model).items():
         _fold(model, side, heads)
@@ -96,22 +87,13 @@ def _token_products(
 
 
 def root(model: Pretrained) -> Any:
-    """Parameters of a model without its task head.
-
-    Args:
-        model: Any.
-    """
+    """Parameters of a model without its task head."""
     params = model.params
     return params.get("model") or params.get("bert") or params
 
 
 def reading_norms(model: Pretrained, side: str) -> list[Norm | None]:
-    """The norm through which each layer's queries read the residual stream; None for none.
-
-    Args:
-        model: Any with multi-head attention.
-        side: `encoder`, `decoder` or `cross`.
-    """
+    """The norm through which each layer's queries read the residual stream; None for none."""
     stack = "decoder" if side == "cross" else side
     layers = layer_parameters(model)[stack]
     if "attention_norms" in root(model):  # of a ModernBERT, whose first layer has none
@@ -125,12 +107,7 @@ def reading_norms(model: Pretrained, side: str) -> list[Norm | None]:
 
 
 def embedding_norm(model: Pretrained, stack: str) -> Norm | None:
-    """The norm of embeddings before the first layer; None for none.
-
-    Args:
-        model: Any.
-        stack: `encoder` or `decoder`.
-    """
+    """The norm of embeddings before the first layer; None for none."""
     inputs = root(model).get("embeddings") or root(model).get(f"{stack}_inputs") or {}
     return norm_of(model.config, inputs["norm"]) if "norm" in inputs else None
 
@@ -162,12 +139,7 @@ def _words(model: Pretrained, stack: str) -> Float[np.ndarray, "V W"]:
 
 
 def projected(model: Pretrained, rows: Float[np.ndarray, "N W"]) -> Float[np.ndarray, "N E"]:
-    """Rows of embeddings at the width of the layers, without the projection's bias.
-
-    Args:
-        model: Any.
-        rows: Of the width of its embeddings.
-    """
+    """Rows of embeddings at the width of the layers, without the projection's bias."""
     projection = root(model).get("embedding_projection")
     return rows if projection is None else rows @ np.asarray(projection["kernel"], np.float32)
 

@@ -41,10 +41,6 @@ def compositions(sides: dict[str, HeadProjections], expected: float) -> tuple[Co
 
     Costs a product `[H D, E] [E, H D]` for each kind and pair of layers, in float32, and
     H^2 products of `D x D` for each in float64.
-
-    Args:
-        sides: Projections with norms folded in, by side.
-        expected: Score of random matrices of these shapes, which is handed on.
     """
     found = []
     for reader, reads in sides.items():
@@ -64,12 +60,6 @@ def random_composition(
     """Composition score of Gaussian matrices of a model's shapes: mean and standard deviation.
 
     It is that of each of the three kinds, near 1 / sqrt(E) where D is much smaller than E.
-
-    Args:
-        width: E.
-        depth: D.
-        drawings: Number of pairs of heads that are drawn.
-        seed: Of the drawings.
     """
     rng = np.random.default_rng(seed)
     shape = (drawings, width, depth)

@@ -26,13 +26,6 @@ def weighed_vectors(
     """f(x), the vectors that a head weighs: values through its part of the output projection.
 
     The bias of values is part of them; that of the output projection belongs to no head.
-
-    Args:
-        value: As a trace holds them.
-        projection: Rows of the output projection, by head.
-
-    Raises:
-        InputError: If the heads or their depth differ.
     """
     value, projection = np.asarray(value), np.asarray(projection)
     if value.shape[-2:] != projection.shape[-3:-1]:
@@ -46,15 +39,7 @@ def weighed_vectors(
 def norm_weights(
     weights: Float[np.ndarray, "... H Q K"], vectors: Float[np.ndarray, "... H K E"]
 ) -> Float[np.ndarray, "... H Q K"]:
-    """‖α f(x)‖ of every head: how long a vector each key adds to each query.
-
-    Args:
-        weights: α, attention.
-        vectors: f(x), from `weighed_vectors`.
-
-    Returns:
-        The weights times the norm of each key's vector.
-    """
+    """‖α f(x)‖ of every head: how long a vector each key adds to each query."""
     _check(weights, vectors)
     return weights * np.linalg.norm(vectors, axis=-1)[..., None, :]
 
@@ -66,10 +51,6 @@ def norm_weights_of_layer(
 
     At most the sum of `norm_weights` over heads. Nothing of size Q·K·E is stored: a key's vectors
     meet each other in a matrix H×H.
-
-    Args:
-        weights: α, attention.
-        vectors: f(x), from `weighed_vectors`.
     """
     _check(weights, vectors)
     products = np.einsum("...hke,...gke->...khg", vectors, vectors)
@@ -86,15 +67,6 @@ def effective_attention(
 
     A⊥ f = A f, exactly. What is longer than a head is deep has such a part. Rows need not be
     positive or sum to one.
-
-    Args:
-        weights: A, attention.
-        vectors: f, as `weighed_vectors` or the values themselves: where the projection of a head
-            has full rank both have the same null space.
-        tolerance: Singular values up to this share of the largest count as zero.
-
-    Returns:
-        A projected onto the columns of f; the smallest weights with the same output.
     """
     _check(weights, vectors)
     left, sizes, _ = np.linalg.svd(np.asarray(vectors, np.float64), full_matrices=False)
@@ -112,16 +84,6 @@ def gradient_times_weights(
 
     A weight scales the value of its key on the way to the head's output, so the gradient of the
     weight is the product of both vectors.
-
-    Args:
-        weights: α, attention.
-        value: Values of the keys.
-        output_gradient: Gradient of the loss with respect to the output of each head, before the
-            output projection.
-
-    Returns:
-        Positive where a weight makes the loss larger. Rows sum to the slope of the loss in a factor
-        on what the head puts out at that query.
     """
     return np.asarray(weights) * np.einsum("...qhd,...khd->...hqk", output_gradient, value)
 
@@ -137,16 +99,6 @@ def value_zeroing(
     The cosine distance between the outputs with and without the key's value, rows divided by their
     sum. Attention weights stay as they are, so no other key takes its place. Calls `finish` K + 1
     times.
-
-    Args:
-        weights: α of one layer and sequence.
-        vectors: f(x), from `weighed_vectors`.
-        attended: What attention put out, with the bias of the output projection.
-        finish: The rest of the layer, from `attended` to its output: residual, normalisation and
-            feed-forward.
-
-    Returns:
-        Rows sum to one, or are zero where nothing turns.
     """
     _check(weights, vectors)
     parts = (np.einsum("hq,he->qe", weights[..., k], vectors[:, k]) for k in range(len(vectors[0])))
@@ -157,12 +109,7 @@ def value_zeroing(
 def zeroing_shares(
     whole: Float[np.ndarray, "Q E"], without: Float[np.ndarray, "K Q E"]
 ) -> Float[np.ndarray, "Q K"]:
-    """The same from outputs of the layer.
-
-    Args:
-        whole: With all values.
-        without: Each without the value of one key.
-    """
+    """The same from outputs of the layer."""
     one, other = np.asarray(whole, np.float64)[None], np.asarray(without, np.float64)
     lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
     distance = 1 - (one * other).sum(-1) / np.maximum(lengths, _ROUNDING)

@@ -53,15 +53,7 @@ class TokenScore:
         masks: Mapping[str, Array] | None = None,
         interventions: Sequence[Intervention] = (),
     ) -> Float[Array, " B"]:
-        """Run the model.
-
-        Args:
-            params: Of the model.
-            given: Its arguments, with `target [B]`, the number of a class or token, and, where
-                positions have predictions, `position [B]`.
-            masks: Masks of heads, by argument.
-            interventions: Changes of arrays of the model.
-        """
+        """Run the model."""
         variables = with_interventions(params, interventions)
         found = logits(self.module, variables, {**given, **(masks or {})})
         found = jax.nn.log_softmax(found) if self.log else found
@@ -71,13 +63,7 @@ class TokenScore:
 def logits(
     module: nn.Module, variables: Any, given: Mapping[str, Array]
 ) -> Float[Array, "B classes"]:
-    """Logits over classes, or over the vocabulary at one position of each text, in float32.
-
-    Args:
-        module: A classifier or a language model.
-        variables: Its collections.
-        given: Arguments; `position` says where.
-    """
+    """Logits over classes, or over the vocabulary at one position of each text, in float32."""
     inputs: dict[str, Any] = {n: array for n, array in given.items() if n not in _OWN}
     out: Any
     if isinstance(module, CLASSIFIERS):
@@ -120,11 +106,7 @@ class Prediction:
     removable: Bool[np.ndarray, " S"]
 
     def given(self, limit: int) -> dict[str, Int[np.ndarray, "1 ..."]]:
-        """Arguments of `TokenScore`, padded.
-
-        Args:
-            limit: Longest length the model takes.
-        """
+        """Arguments of `TokenScore`, padded."""
         place = {} if self.position is None else {"position": np.array([self.position], np.int32)}
         return {**self.row.padded(limit), **place, "target": np.array([self.target], np.int32)}
 
@@ -143,18 +125,6 @@ def predictions(
     A classifier predicts the class of a text; a masked language model a token that is masked; a
     decoder the token after one of the second half of the text; an encoder-decoder the token after
     the first half of the target. Tokens are drawn at random.
-
-    Args:
-        model: With a head that does one of these, and a tokenizer.
-        texts: At least one.
-        second: The second text of each pair; of an encoder-decoder the targets, which it writes
-            where there are none.
-        labels: Classes in place of those that a classifier predicts.
-        truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-        seed: Of the positions that are predicted.
-
-    Raises:
-        InputError: For a model that predicts nothing of these, or a text that cannot be used.
     """
     _check(model, texts, second, labels)
     reading = model.read(list(texts), None if second is None else list(second), truncate=truncate)

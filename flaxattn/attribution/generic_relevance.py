@@ -21,13 +21,6 @@ def generic_relevance(
     part of weights times gradients. A decoder beside an encoder passes the relevance of the source
     on likewise, and adds to it N(R)ᵀ A N(R_encoder) at its cross-attention, where N divides what a
     row has beyond the identity by its sum.
-
-    Args:
-        products: Weights times their gradients, by side.
-
-    Returns:
-        `encoder` and `decoder` as there are: how relevant each position of the side is to each;
-        `cross`: how relevant each source position is to each of the decoder.
     """
     means = {
         side: np.maximum(maps, 0).mean(1).astype(np.float64) for side, maps in products.items()

@@ -145,11 +145,7 @@ def _scored(
 
 
 def eigenvalue_score(matrices: Float[np.ndarray, "*n D D"]) -> Float[np.ndarray, "*n"]:
-    """Sum of the eigenvalues over the sum of their sizes; nan for matrices of 0 or with nan.
-
-    Args:
-        matrices: Real, so that the sum is real too.
-    """
+    """Sum of the eigenvalues over the sum of their sizes; nan for matrices of 0 or with nan."""
     fit = np.isfinite(matrices).all((-1, -2)) & (matrices != 0).any((-1, -2))
     scores = np.full(fit.shape, np.nan)
     values: Any = np.linalg.eigvals(matrices[fit])

@@ -170,15 +170,7 @@ def losses_of_tokens(
     masks: Masks,
     interventions: Sequence[Intervention] = (),
 ) -> tuple[Float[Array, "B S"], Bool[Array, "B S"]]:
-    """Negative log-likelihood of each token at its own position, and which ones count.
-
-    Args:
-        module: A language model, masked or not, or an encoder-decoder.
-        params: Its parameters.
-        given: Of a batch of `head_task`.
-        masks: Of heads; empty for all heads.
-        interventions: Changes of what the model computes.
-    """
+    """Negative log-likelihood of each token at its own position, and which ones count."""
     variables = with_interventions(params, interventions)
     out: Any = module.apply(variables, **module_inputs(given, masks))
     if isinstance(module, MASKED_LM):
@@ -191,12 +183,7 @@ def losses_of_tokens(
 
 
 def module_inputs(given: Mapping[str, Array], masks: Masks) -> dict[str, Any]:
-    """Arguments of a module: those among the arrays of a batch, and masks of heads.
-
-    Args:
-        given: Of a batch of `head_task`.
-        masks: Of heads; empty for all heads.
-    """
+    """Arguments of a module: those among the arrays of a batch, and masks of heads."""
     extra = ("labels", "targets", "chosen")
     return {name: array for name, array in given.items() if name not in extra} | dict(masks)
 

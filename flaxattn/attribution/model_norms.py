@@ -58,12 +58,7 @@ class Norm(NamedTuple):
 
 
 def norm_of(config: Any, params: Any) -> Norm:
-    """A norm of a model.
-
-    Args:
-        config: Of the model; says the kind and the epsilon.
-        params: `scale`, and `bias` where there is one.
-    """
+    """A norm of a model."""
     scale = np.asarray(params["scale"], np.float64)
     bias = np.asarray(params["bias"], np.float64) if "bias" in params else np.zeros_like(scale)
     centred = not getattr(config, "root_mean_square", False)

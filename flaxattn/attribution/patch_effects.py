@@ -105,16 +105,7 @@ class UnitEffects:
         correction: str,
         seed: int,
     ) -> "UnitEffects":
-        """Effects with their intervals and tests.
-
-        Args:
-            side: Of the attention.
-            kind: As the attribute.
-            each: Effects by pair.
-            alpha: Largest corrected p-value of a causal unit.
-            correction: "bh", "bonferroni", "holm" or "none".
-            seed: Random seed of the bootstrap, and of the test where pairs are many.
-        """
+        """Effects with their intervals and tests."""
         pairs = np.moveaxis(np.asarray(each, np.float64), -1, 0)
         low, high = bootstrap_interval(pairs, LEVEL, DRAWS, seed)
         means = pairs.mean(0)

@@ -31,13 +31,6 @@ def scores_at(
     """Scores of the answer's candidates, and the mutable collections.
 
     Of a language model only the answered positions are multiplied with the vocabulary.
-
-    Args:
-        module: A language model, masked or not, an encoder-decoder, or a classifier of texts.
-        variables: Its parameters, with interventions.
-        inputs: Arguments of a call.
-        places: Position whose next token, or whose masked token, is the answer.
-        mutable: Collections to return.
     """
 
     def run(bound: Any, inputs: Mapping[str, Array]) -> Array:
@@ -60,15 +53,7 @@ def metric_values(
     wrong: Int[Any, " B"],
     clean_scores: Float[Array, "B V"],
 ) -> Float[Array, " B"]:
-    """The metric of each text.
-
-    Args:
-        metric: One of `METRICS`.
-        scores: Of the run that is judged.
-        answers: Ids of the answers.
-        wrong: Ids of the wrong answers; read by "logit-diff" alone.
-        clean_scores: Of the clean run; read by "kl" alone.
-    """
+    """The metric of each text."""
     rows = jnp.arange(len(scores))
     if metric == "kl":
         clean, other = (jax.nn.log_softmax(s) for s in (clean_scores, scores))

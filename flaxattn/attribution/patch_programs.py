@@ -112,22 +112,11 @@ class PatchProgram:
 
     @classmethod
     def of(cls, module: Any, metric: Metric, site: str, **settings: Any) -> "PatchProgram":
-        """The program of a model, which then records and keeps nothing else.
-
-        Args:
-            module: The model.
-            metric: What is judged.
-            site: What is changed.
-            **settings: The other attributes.
-        """
+        """The program of a model, which then records and keeps nothing else."""
         return cls(module.clone(capture=NOTHING, keep_hidden=False), metric, site, **settings)
 
     def frozen_along(self, side: str) -> list[tuple[str, str]]:
-        """Sides and sites that are frozen on a path: all heads of the sender's stack.
-
-        Args:
-            side: That of the sender.
-        """
+        """Sides and sites that are frozen on a path: all heads of the sender's stack."""
         stack = "encoder" if side == "encoder" else "decoder"
         sides = [s for s in self.sides if (s == "encoder") == (stack == "encoder")]
         return [
@@ -139,13 +128,7 @@ class PatchProgram:
     def where(
         self, mask: Bool[Array, "L H P"], batch: PatchBatch, side: str
     ) -> Bool[Array, "L #B ..."]:
-        """A change as the mask of an intervention, which has no axis of a model's last one.
-
-        Args:
-            mask: Layers, heads and groups of positions.
-            batch: Names the groups.
-            side: Whose heads are changed.
-        """
+        """A change as the mask of an intervention, which has no axis of a model's last one."""
         groups = None if batch.groups is None else jnp.asarray(batch.groups)
         if groups is None:  # all positions: axes B and S of size 1
             spread = mask[:, None, None, :, 0]
@@ -214,14 +197,6 @@ def patch_batch(
     2023) a first run freezes all heads of the stack at the base run's values, but for the sender,
     which has the donor's, and records what the receivers then read; a second run, in which nothing
     is frozen, gives the receivers that. Without receivers the first run is judged.
-
-    Args:
-        program: The static part.
-        params: Of the model.
-        batch: The pairs.
-        changes: Of each sweep.
-        donors: Values or numbers of each sweep; None for those of the other run of the pair.
-        receivers: Heads that paths end in, for each sweep; only where the program says into what.
     """
     runs = {
         name: _plain_run(program, params, getattr(batch, name), batch, donors is None)
@@ -253,14 +228,7 @@ def patch_batch(
 def site_totals(
     program: PatchProgram, params: Any, batch: PatchBatch, counted: Bool[Any, " B"]
 ) -> tuple[SiteTotal, ...]:
-    """Sums of the site over all real positions of the donor's run, and their number, by sweep.
-
-    Args:
-        program: Names the site and the sweeps.
-        params: Of the model.
-        batch: The pairs.
-        counted: True for pairs that are no repetition.
-    """
+    """Sums of the site over all real positions of the donor's run, and their number, by sweep."""
     totals = []
     for sweep in program.sweeps:
         inputs = getattr(batch, sweep.donor)

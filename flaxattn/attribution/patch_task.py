@@ -47,12 +47,7 @@ class PatchBatch(NamedTuple):
     groups: Bool[np.ndarray, "P B S"] | None
 
     def rows(self, start: int, count: int) -> "PatchBatch":
-        """Some pairs, the last one repeated up to their number.
-
-        Args:
-            start: Number of the first.
-            count: B.
-        """
+        """Some pairs, the last one repeated up to their number."""
         index = np.minimum(np.arange(start, start + count), len(self.places) - 1)
         return PatchBatch(
             clean={name: array[index] for name, array in self.clean.items()},
@@ -103,20 +98,7 @@ def patch_task(
     positions: Positions = "all",
     batch: int = 16,
 ) -> PatchTask:
-    """Read pairs for patching.
-
-    Args:
-        model: A language model, a masked one whose texts have one mask each, an encoder-decoder,
-            or a classifier of texts, with its tokenizer.
-        pairs: At least two.
-        metric: One of `METRICS`.
-        positions: How positions are told apart: not at all, as `SEGMENTS`, or each by itself.
-        batch: Pairs that run together.
-
-    Raises:
-        InputError: For a model that scores no answers, an unknown metric, pairs whose texts differ
-            in length, answers of several tokens.
-    """
+    """Read pairs for patching."""
     _check(model, pairs, metric, positions, batch)
     texts = [pair.clean for pair in pairs] + [pair.corrupted for pair in pairs]
     targets = None
@@ -141,11 +123,7 @@ def patch_task(
 
 
 def head_sizes(model: Pretrained) -> dict[str, tuple[int, int]]:
-    """L and H of every side of a model's attention.
-
-    Args:
-        model: With multi-head attention.
-    """
+    """L and H of every side of a model's attention."""
     own = "decoder" if isinstance(model, PretrainedDecoder) else "encoder"
     return {_MASKS.get(name, own): size for name, size in model.masks().items()}
 
@@ -192,12 +170,7 @@ def _answer_id(model: Pretrained, pair: TextPair, answer: str) -> int:
 
 
 def target_text(model: Pretrained, pair: TextPair) -> str:
-    """Target of an encoder-decoder: the prefix, and the answer that continues it.
-
-    Args:
-        model: The encoder-decoder.
-        pair: With its answer.
-    """
+    """Target of an encoder-decoder: the prefix, and the answer that continues it."""
     return _continued(model.target_reader, pair.prefix, pair.answer)[0]
 
 

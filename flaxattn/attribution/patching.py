@@ -260,14 +260,7 @@ def _over_pairs(
     room: int,
     watch: Watch,
 ) -> PatchedBatch:
-    """Metrics of all pairs under each unit of each sweep, in float64.
-
-    Args:
-        job: What runs.
-        units: Of each sweep.
-        room: Number of masks that the program takes, so that it can run others, too.
-        watch: Receives progress.
-    """
+    """Metrics of all pairs under each unit of each sweep, in float64."""
     changes = tuple(Changes(_filled(masks, room), np.int32(len(masks))) for masks in units)
     sides = dict.fromkeys(sweep.side for sweep in job.program.sweeps)
     batches = []

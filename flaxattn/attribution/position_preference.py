@@ -36,16 +36,6 @@ def position_preference(
     """Mean attention on the positions at -1, 0 and +1 of a query that reads positions alone.
 
     Costs a square of `count` positions for each head.
-
-    Args:
-        model: Any with multi-head attention.
-        side: `encoder` or `decoder`.
-        heads: Its projections, without norms folded in.
-        count: Number of positions, from the first; fewer where the table has fewer.
-
-    Returns:
-        Means over the queries that have such a key; nan where none has, as +1 in a decoder, and
-        for pruned heads. None where positions are neither embedded nor a bias, as rotary ones.
     """
     if side == "cross":
         return None

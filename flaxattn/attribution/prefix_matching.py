@@ -45,11 +45,6 @@ def prefix_scores(
     """Score of each head behind each earlier one; nan for other pairs, and where all is 0.
 
     Costs two products `[H D, E] [E, H D]` for each pair of layers, in float64.
-
-    Args:
-        writer: Weights of the side of the earlier heads.
-        reader: Weights of the side of the heads that are scored.
-        earlier: True for pairs to be scored.
     """
     scores = np.full(earlier.shape, np.nan)
     tokens = reader.tokens

@@ -194,20 +194,7 @@ def iterate_relevance(
     truncate: bool = False,
     seed: int = 0,
 ) -> Iterator[TextMaps]:
-    """Relevance of attention weights to the mean log-likelihood, one text after another.
-
-    Args:
-        model: As for `fa.attention_gradients`, like what follows.
-        text: A text, or B of them.
-        text_b: The second text of each pair; of an encoder-decoder, the target.
-        labels: Number of the right class of each text, for a classifier.
-        truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-        seed: Of the tokens that are masked.
-
-    Yields:
-        By side, `[L, H, Q, K]` of a text: weights times their gradient under the rules. A head's
-        add up to half of its relevance; the other half is that of its values.
-    """
+    """Relevance of attention weights to the mean log-likelihood, one text after another."""
     options = {"labels": labels, "truncate": truncate, "seed": seed}
     for trace, slopes, sizes in slopes_of_losses(model, text, text_b, True, options):
         yield weight_relevance(trace, slopes, sizes, sign=-1)
@@ -231,14 +218,7 @@ def iterate_chefer(
 def weight_relevance(
     trace: Trace, slopes: Slopes, sizes: Mapping[str, tuple[int, int]], sign: int = 1
 ) -> TextMaps:
-    """Relevance of the attention weights of one text, by side.
-
-    Args:
-        trace: With weights and values.
-        slopes: Under the rules.
-        sizes: Real queries and keys of each side.
-        sign: -1 where slopes are those of a loss.
-    """
+    """Relevance of the attention weights of one text, by side."""
     maps = weight_gradients(trace, slopes, sizes, sign)
     return {side: _HALF * one for side, one in maps.items()}
 
@@ -246,14 +226,7 @@ def weight_relevance(
 def weight_gradients(
     trace: Trace, slopes: Slopes, sizes: Mapping[str, tuple[int, int]], sign: int = 1
 ) -> TextMaps:
-    """Attention weights times their gradient, of one text, by side.
-
-    Args:
-        trace: With weights and values.
-        slopes: Of the score of the text.
-        sizes: Real queries and keys of each side.
-        sign: Factor on the gradient.
-    """
+    """Attention weights times their gradient, of one text, by side."""
     maps = {}
     for side, record in trace.sides.items():
         queries, keys = sizes[side]
@@ -268,36 +241,20 @@ def weight_gradients(
 def tokens_of(
     trace: Trace, slopes: Slopes, sizes: Mapping[str, tuple[int, int]]
 ) -> dict[str, Float[np.ndarray, " S"]]:
-    """Input times gradient at each position of one text, by side.
-
-    Args:
-        trace: Says which sides there are.
-        slopes: Of one text.
-        sizes: Real queries and keys of each side.
-    """
+    """Input times gradient at each position of one text, by side."""
     sides = [side for side in trace.sides if side in slopes.tokens]
     return {side: np.asarray(slopes.tokens[side])[0, : sizes[side][0]] for side in sides}
 
 
 def sizes_of(metadata: Trace) -> dict[str, tuple[int, int]]:
-    """Real queries and keys of each side of one text.
-
-    Args:
-        metadata: The trace of one text, without padding.
-    """
+    """Real queries and keys of each side of one text."""
     source = len(metadata.tokens[0])
     target = len(metadata.decoder_tokens[0]) if metadata.decoder_tokens else source
     return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
 
 
 def recorded(module: nn.Module, params: Any, given: Mapping[str, Any]) -> Trace:
-    """Attention, values and outputs of heads of a batch.
-
-    Args:
-        module: A model.
-        params: Its parameters.
-        given: Its arguments, and those of a score, which are left out.
-    """
+    """Attention, values and outputs of heads of a batch."""
     inputs = {name: array for name, array in given.items() if name not in _NOT_OF_MODEL}
     module = module.clone(capture=_OUTPUTS, keep_hidden=False)
     return Trace.from_variables(see(module, params, inputs))
@@ -313,18 +270,7 @@ def slopes_of(
     by_params: bool = False,
     scale: Float[np.ndarray, " B"] | None = None,
 ) -> Slopes:
-    """Gradients of the scores of a batch, by one backward pass.
-
-    Args:
-        score: From parameters, arguments, masks and interventions to a number for each text, such
-            as the losses of `fa.head_task`; programs are kept for each that differs.
-        params: Of the model.
-        given: Arguments of the score.
-        trace: From `recorded`; None leaves out the outputs of heads.
-        rules: Whether gradients are those of AttnLRP.
-        by_params: Whether parameters have gradients, too.
-        scale: Factors on the input of each text, as for `relevance_rules.input_relevance`.
-    """
+    """Gradients of the scores of a batch, by one backward pass."""
     records = {} if trace is None else trace.sides
     zeros = {side: jnp.zeros(np.shape(one.head_output)) for side, one in records.items()}
     return _slopes(score, rules, by_params, params, dict(given), zeros, scale)
@@ -362,15 +308,7 @@ def _slopes(
 def slopes_of_losses(
     model: Pretrained, text: Texts, text_b: Texts | None, rules: bool, task_options: dict[str, Any]
 ) -> Iterator[tuple[Trace, Slopes, dict[str, tuple[int, int]]]]:
-    """Attention of each text, the slopes of its loss, and its real sizes.
-
-    Args:
-        model: As for `fa.head_task`, like what follows.
-        text: A text, or B of them.
-        text_b: The second text of each pair; of an encoder-decoder, the target.
-        rules: Whether gradients are those of AttnLRP.
-        task_options: `labels`, `truncate` and `seed`.
-    """
+    """Attention of each text, the slopes of its loss, and its real sizes."""
     first, second = _listed(text), None if text_b is None else _listed(text_b)
     task = head_task(model, first, second, batch=1, **task_options)
     metadata = model.read(first, second, truncate=task_options["truncate"]).metadata

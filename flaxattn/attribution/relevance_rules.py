@@ -50,11 +50,6 @@ def input_relevance(probes: Probes, scale: Float[Array, " B"] | None = None) -> 
 
     Input is what the first layer of a stack reads at a position: the embeddings of the token and of
     its position together, after their normalisation where there is one. Gradients end there.
-
-    Args:
-        probes: Zeros `[B, S]`, by side: `encoder`, `decoder`. Their gradient is the sum over the
-            width of input times gradient.
-        scale: Factors on the input of each row of the batch; None leaves outputs as they are.
     """
 
     def tap(next_call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
@@ -74,16 +69,6 @@ def absorbed(params: Any, gradients: Any) -> dict[str, Float[np.ndarray, ""]]:
     """Relevance that reaches no input, from gradients under the rules by all parameters.
 
     A linear layer passes on the sum of kernel times gradient; bias times gradient stays with it.
-
-    Args:
-        params: Of a model.
-        gradients: Of the same tree, under `relevance_rules` and up to the probes of
-            `input_relevance`.
-
-    Returns:
-        `biases`, the shares of all biases, and `attention`, what is lost between outputs of heads
-        and queries, keys and values: by the Taylor rule of softmax, by biases of scores, soft caps
-        and sinks. With the relevance of all inputs they add up to the number explained.
     """
     shares = jax.tree.map(lambda p, g: np.sum(np.asarray(p, np.float64) * g), params, gradients)
     found = {"biases": 0.0, "attention": 0.0}

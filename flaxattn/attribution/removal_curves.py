@@ -29,16 +29,7 @@ class RemovalMasks(NamedTuple):
 def removal_masks(
     scores: Float[np.ndarray, " S"], removable: Bool[np.ndarray, " S"], steps: int
 ) -> RemovalMasks:
-    """Return which tokens stay as those that are ranked are removed and added, in equal steps.
-
-    Args:
-        scores: Of S tokens; of equal ones the first in the text counts as larger.
-        removable: Tokens that are ranked; the others always stay.
-        steps: K; of N tokens step k has removed N k / K, rounded.
-
-    Raises:
-        InputError: If a score of a token that is ranked is not finite.
-    """
+    """Return which tokens stay as those that are ranked are removed and added, in equal steps."""
     places = np.flatnonzero(removable)
     if not np.isfinite(scores[places]).all():
         raise InputError(
@@ -57,23 +48,7 @@ def removal_masks(
 def curve_areas(
     deletion: Float[np.ndarray, "... K"], insertion: Float[np.ndarray, "... K"]
 ) -> dict[str, Float[np.ndarray, "..."]]:
-    """Numbers that sum up curves whose K values are at equal steps from 0 to 1.
-
-    Args:
-        deletion: From all tokens to none.
-        insertion: From none to all.
-
-    Returns:
-        By name:
-
-        - `deletion`, `insertion`: areas under the curves, by trapezoids;
-        - `gap`: insertion minus deletion, 0 on average for an order at random; faithful scores
-          have a large one;
-        - `comprehensiveness`: how much is lost without the largest scores (DeYoung et al. 2020),
-          averaged over the steps between all and none; larger is better;
-        - `sufficiency`: how much is lost with the largest scores alone, averaged likewise; smaller
-          is better.
-    """
+    """Numbers that sum up curves whose K values are at equal steps from 0 to 1."""
     below, above = _area(deletion), _area(insertion)
     whole = deletion[..., :1]
     return {

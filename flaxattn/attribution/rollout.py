@@ -66,11 +66,7 @@ def rollout(
 
 
 def rolled_out(mixed: Float[np.ndarray, "L S S"]) -> Float[np.ndarray, "L S S"]:
-    """Products of matrices from the first layer up: the last one of entry l is that of layer l.
-
-    Args:
-        mixed: What each position takes from each in every layer, the residual included.
-    """
+    """Products of matrices from the first layer up: the last one of entry l is that of layer l."""
     found = [np.asarray(mixed[0], np.float64)]
     for layer in mixed[1:]:
         found.append(layer @ found[-1])
@@ -126,15 +122,7 @@ def attention_flow(
 def largest_flows(
     mixed: Float[np.ndarray, "L S S"], positions: Sequence[int] | None = None
 ) -> Float[np.ndarray, "P S"]:
-    """Largest flow from positions above the last layer to inputs below the first.
-
-    Args:
-        mixed: Capacities of every layer, between 0 and 1.
-        positions: Where it comes from; default all.
-
-    Raises:
-        InputError: If there is no such position, or more than 127.
-    """
+    """Largest flow from positions above the last layer to inputs below the first."""
     layers, length = mixed.shape[:2]
     if length > _LONGEST:
         raise InputError(

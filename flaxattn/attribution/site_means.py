@@ -30,16 +30,7 @@ def site_total(
     site: str,
     counted: Bool[Any, " B"],
 ) -> SiteTotal:
-    """Add up a site over the real positions of a batch.
-
-    Args:
-        values: Values of the site.
-        inputs: Arguments of the model, with the masks of its positions.
-        side: `encoder`, `decoder` or `cross`.
-        site: One of `flaxattn.models.interventions.SITES`; keys and values of `cross` are those of
-            the source.
-        counted: True for texts that are no repetition.
-    """
+    """Add up a site over the real positions of a batch."""
     of_source = side == "encoder" or (side == "cross" and site in ("key", "value"))
     is_target = not of_source and "decoder_input_ids" in inputs
     mask = inputs["decoder_attention_mask" if is_target else "attention_mask"]
@@ -50,11 +41,7 @@ def site_total(
 
 
 def site_means(batches: Sequence[Any]) -> Any:
-    """Means over batches, as arrays `[L, 1, 1, ...]` that broadcast to the site.
-
-    Args:
-        batches: A tree of `SiteTotal` for each batch; they are added in float64.
-    """
+    """Means over batches, as arrays `[L, 1, 1, ...]` that broadcast to the site."""
     added = jax.tree.map(lambda *parts: np.sum(np.asarray(parts, np.float64), 0), *batches)
     return jax.tree.map(
         lambda one: jnp.asarray(one.total / one.count, jnp.float32)[:, None, None],

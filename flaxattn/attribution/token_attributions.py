@@ -64,22 +64,11 @@ class TokenAttributions:
         }
 
     def check(self) -> None:
-        """Refuse a model whose attention to the text is NaN or infinite.
-
-        Raises:
-            InputError: Naming the layer and the parameter that is the cause.
-        """
+        """Refuse a model whose attention to the text is NaN or infinite."""
         _ = self._trace
 
     def of(self, kind: str) -> Float[np.ndarray, " S"]:
-        """Scores of the tokens of the text, or of the source; larger is more important.
-
-        Args:
-            kind: One of `flaxattn.attribution.faithfulness.KINDS` that is not random.
-
-        Raises:
-            InputError: Where the kind is not defined for the model.
-        """
+        """Scores of the tokens of the text, or of the source; larger is more important."""
         return np.asarray(self._makers[kind](), np.float64)
 
     @cached_property

@@ -254,12 +254,7 @@ def _page(
 
 
 def model_head(model: str, head: str | None) -> str | None:
-    """The built-in BERT is judged as a masked language model unless something else is asked for.
-
-    Args:
-        model: As it was named.
-        head: What was asked for.
-    """
+    """The built-in BERT is judged as a masked language model unless something else is asked for."""
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 

@@ -14,15 +14,7 @@ from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
 
 
 def report_applied(asked: ProbeSpec, path: Path) -> None:
-    """Apply a probe that was fitted before, write probe.json and scores.parquet, and print.
-
-    Args:
-        asked: Model, files and folder.
-        path: A file that `flaxattn probe` or `save_probe` wrote.
-
-    Raises:
-        InputError: If it holds no probe, or one of a model with other heads or vectors.
-    """
+    """Apply a probe that was fitted before, write probe.json and scores.parquet, and print."""
     from flaxattn.commands.report_files import described, write_report
     from flaxattn.commands.report_layout import SCORES
     from flaxattn.probes.head_probe import apply_probe

@@ -72,15 +72,7 @@ class RolesOfBoth:
         self._moments: dict[str, Moments] = {}
 
     def add(self, first: "Trace", second: "Trace") -> dict[str, Float[np.ndarray, "L H"]]:
-        """Take in what both saw of a text, if they are encoders.
-
-        Args:
-            first: With weights, of one text.
-            second: Of the other model.
-
-        Returns:
-            Second less first of the score of each role; nan where the text has none.
-        """
+        """Take in what both saw of a text, if they are encoders."""
         found: list[Scores] = []
         for tally, trace in zip(self._tallies, (first, second), strict=True):
             seen = None if trace.decoder is not None else trace.encoder
@@ -107,11 +99,7 @@ class RolesOfBoth:
         return list(self._moments)
 
     def table(self, name: str) -> Float[np.ndarray, "L H"]:
-        """Mean over texts of second less first of the score of a role.
-
-        Args:
-            name: Of the role.
-        """
+        """Mean over texts of second less first of the score of a role."""
         return self._moments[name].mean
 
     def found(self) -> tuple[Roles, Roles] | None:
@@ -122,11 +110,7 @@ class RolesOfBoth:
         return find_roles(one, _ASKED, self._test), find_roles(other, _ASKED, self._test)
 
     def told(self, heads: Sequence[HeadChange]) -> "ToldRoles":
-        """Changes of every role in every layer, and what they rest on.
-
-        Args:
-            heads: All that were compared; a role changes only where the attention of the head does.
-        """
+        """Changes of every role in every layer, and what they rest on."""
         found = self.found()
         if found is None:
             return ToldRoles(self._test, [], [], [])
@@ -187,11 +171,7 @@ class ToldRoles:
 
 
 def lines_of(changes: Sequence[RoleChange]) -> list[str]:
-    """A line for each role: heads by layer, before and after.
-
-    Args:
-        changes: Of every role and layer.
-    """
+    """A line for each role: heads by layer, before and after."""
     lines = []
     for role in dict.fromkeys(change.role for change in changes):
         own = sorted((c for c in changes if c.role == role), key=lambda change: change.layer)

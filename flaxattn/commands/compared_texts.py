@@ -56,21 +56,7 @@ def of_models(
     allow_nonfinite: bool = False,
     folder: Path | None = None,
 ) -> ComparedTraces:
-    """Two models on the same texts.
-
-    Args:
-        names: Of the models.
-        inputs: Files.
-        columns: Of the text and of the second one.
-        limit: Most texts.
-        truncate: Whether texts over the models' limit are cut.
-        on_error: What becomes of rows that cannot be used.
-        allow_nonfinite: Whether weights that are NaN leave cells blank.
-        folder: Folder in which standard input is kept as a file; None where it cannot be read.
-
-    Raises:
-        InputError: If a text cannot be used, or targets are missing.
-    """
+    """Two models on the same texts."""
     corpus = read_corpus(inputs, (*columns, None), limit, on_error, folder)
     models = [from_pretrained(name) for name in names]
     pairs = corpus.second
@@ -104,16 +90,7 @@ def of_models(
 
 
 def of_stores(names: tuple[str, str], limit: int | None) -> ComparedTraces:
-    """Two stores of the same texts.
-
-    Args:
-        names: Of their folders.
-        limit: Most texts.
-
-    Raises:
-        InputError: If their texts are not the same.
-        StoreError: If one is damaged or not whole.
-    """
+    """Two stores of the same texts."""
     one, other = (open_store(name) for name in names)
     least = min(len(one), len(other))
     count = min(len(one), limit or len(one))

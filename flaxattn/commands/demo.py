@@ -47,17 +47,7 @@ PAIRS = (
 
 
 def run(out: Path, model: str, console: Console) -> None:
-    """Do the whole job and print what came of it.
-
-    Args:
-        out: Folder to write to; made if it is not there.
-        model: Built-in name, model directory or Hub id.
-        console: Where the table and the paths are printed.
-
-    Raises:
-        FlaxattnError: If the model cannot be loaded.
-        OSError: If the folder cannot be written.
-    """
+    """Do the whole job and print what came of it."""
     with ProgressReporter() as progress:
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)

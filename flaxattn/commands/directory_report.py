@@ -59,15 +59,7 @@ class Finding(NamedTuple):
 
 
 def findings(name: str) -> list[Finding]:
-    """Look at every part of a model, also behind one that is wrong.
-
-    Args:
-        name: Name of a built-in model, a directory, a GGUF file, or a Hub id.
-
-    Raises:
-        CheckpointError: If there is no such model.
-        UnavailableError: If the Hub would be needed but cannot be reached.
-    """
+    """Look at every part of a model, also behind one that is wrong."""
     path = Path(name).expanduser()
     if path.suffix == SUFFIX and path.is_file():
         return [*_of("kind", lambda: _gguf(path)), _opening(name)]

@@ -28,14 +28,7 @@ _REQUESTS = {
 
 
 def report() -> dict[str, Any]:
-    """Collect the facts.
-
-    Returns:
-        `versions`, `devices`, `kernels` (None for those that can run here, else the reason why
-        not), `chosen` (the kernel that runs a plain bfloat16 call when none is named), `choices`
-        (for several requests, the kernel and why better ones are passed over) and `models`
-        (built in).
-    """
+    """Collect the facts."""
     versions = {"flaxattn": __version__, "python": platform.python_version()}
     versions |= {name: _version(name) for name in _PACKAGES}
     choices = {name: _choice(*request) for name, request in _REQUESTS.items()}

@@ -36,17 +36,7 @@ class EvidenceOptions(NamedTuple):
 def report_governors(
     asked: ProbeSpec, untrained: bool, penalty: float | None, shown: EvidenceOptions
 ) -> None:
-    """Ask heads, write the report with its page and the fitted parser, and print.
-
-    Args:
-        asked: Model, files and folder.
-        untrained: Whether a parser is fitted to the model with random parameters too.
-        penalty: On the parser's coefficients squared; None for the default.
-        shown: How many sentences show the best heads.
-
-    Raises:
-        InputError: If no sentence has a relation.
-    """
+    """Ask heads, write the report with its page and the fitted parser, and print."""
     from flaxattn.commands.probe_page import evidence_of
     from flaxattn.commands.report_files import write_report
     from flaxattn.commands.report_layout import FITTED, figure_file

@@ -39,18 +39,7 @@ def gathered(
     progress: "ProgressReporter",
     shown: Sequence[str] = ("score",),
 ) -> "ScoredCorpus":
-    """Scores of the heads of a model on a corpus.
-
-    Args:
-        request: Which texts.
-        asked: Which roles.
-        progress: Shows how far the texts are.
-        shown: Kinds of columns whose best texts are kept.
-
-    Raises:
-        InputError: If there is no text, or one that cannot be used.
-        StoreError: For a store without weights, or a damaged one.
-    """
+    """Scores of the heads of a model on a corpus."""
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.scored_corpus import collect
 
@@ -106,11 +95,6 @@ def counted_inputs(
 
     Texts are read before a model is loaded, so that bad rows are refused early. Those of a large
     corpus are not kept, so they are read twice.
-
-    Args:
-        request: Which ones.
-        bad: Takes those that cannot be used.
-        progress: Shows how many were read.
     """
     from flaxattn.corpus.bad_rows import BadRows
 
@@ -139,12 +123,7 @@ def _cost(request: Request, source: "ScoreSource", count: int) -> str:
 
 
 def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], list[dict[str, Any]]]:
-    """The texts, and what files they are from.
-
-    Args:
-        request: Which ones.
-        bad: Takes those that cannot be used.
-    """
+    """The texts, and what files they are from."""
     from flaxattn.corpus.dependency_trees import read_sentences
     from flaxattn.corpus.input_files import find_inputs, fingerprint
     from flaxattn.corpus.texts import Columns, annotated_text, read_texts
@@ -160,13 +139,7 @@ def read_inputs(request: Request, bad: "BadRows") -> tuple[Iterator["Text"], lis
 def rows_of(
     corpus: "ScoredCorpus", roles: "Roles | None" = None, seed: int = 0
 ) -> dict[str, list[Any]]:
-    """One row per head and number: columns of `heads.parquet`.
-
-    Args:
-        corpus: What was found out.
-        roles: Adds the tests of scores.
-        seed: Of the bootstrap.
-    """
+    """One row per head and number: columns of `heads.parquet`."""
     from flaxattn.measures.scores import intervals
 
     tally = corpus.tally

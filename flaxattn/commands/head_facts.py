@@ -42,19 +42,7 @@ def head_pages(
     rows: Mapping[str, Sequence[Any]],
     nearness: Nearness | None = None,
 ) -> HeadPages:
-    """Gather what the pages of heads show.
-
-    Args:
-        request: Options of the command.
-        corpus: Scores of the texts.
-        claims: Claims of the report.
-        kind: Kind of the scores that claims name without more: `score` or `mean`.
-        rows: Columns of `heads.parquet`, whose intervals the pages show.
-        nearness: Distances between heads; None to measure them on the texts of the page.
-
-    Raises:
-        InputError: If a report of `--facts` is none, or is of another model.
-    """
+    """Gather what the pages of heads show."""
     tally = corpus.tally
     columns = claim_columns(claims, kind)
     names = zip(*(rows[name] for name in ("kind", "name", "layer", "head")), strict=True)
@@ -78,13 +66,7 @@ def head_pages(
 
 
 def weakest(corpus: "ScoredCorpus", claims: Sequence[Claim], kind: str) -> list[list[int]]:
-    """Numbers of the texts that show each claim least.
-
-    Args:
-        corpus: Scores of the texts.
-        claims: Claims of the report.
-        kind: As `head_pages` takes it.
-    """
+    """Numbers of the texts that show each claim least."""
     tally, lowest = corpus.tally, corpus.lowest
     columns = claim_columns(claims, kind)
     return [_texts(lowest, columns[claim.name], tally, claim) for claim in claims]
@@ -96,12 +78,7 @@ def _texts(lowest: "Evidence", column: Any, tally: "ScoreAccumulator", claim: Cl
 
 
 def examples_table(claims: Sequence[Claim], examples: PairExamples) -> bytes:
-    """A Parquet file with a row for each example of the page, in positions, without the texts.
-
-    Args:
-        claims: Claims of the report.
-        examples: Their examples, after the page was made.
-    """
+    """A Parquet file with a row for each example of the page, in positions, without the texts."""
     import pyarrow as pa
 
     from flaxattn.measures.gold_pairs import OUTCOMES

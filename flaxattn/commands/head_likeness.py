@@ -44,17 +44,7 @@ class HeadComparison(NamedTuple):
 def compared_heads(
     request: Request, corpus: "ScoredCorpus", texts: int, progress: "ProgressReporter"
 ) -> HeadComparison:
-    """Compare all heads of a side with each other on the first texts of a corpus.
-
-    Args:
-        request: Which texts.
-        corpus: Scores of these, and their model.
-        texts: How many of them; 0 for none.
-        progress: Shows how far the texts are.
-
-    Returns:
-        Nothing where there is no text or no head to compare; what a store lacks for it by name.
-    """
+    """Compare all heads of a side with each other on the first texts of a corpus."""
     if texts and _lacks_maps(request, corpus.tally.side):
         return HeadComparison({"needs": _NEEDS}, {})
     count = min(texts, request.limit or texts)

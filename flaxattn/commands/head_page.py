@@ -24,12 +24,7 @@ Traces = Callable[[Sequence[int]], Iterable[Any]]
 
 
 def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[str, Any]:
-    """Claims with numbers and scores of their texts, and these texts, ready for JSON.
-
-    Args:
-        claims: With their texts.
-        texts: By number.
-    """
+    """Claims with numbers and scores of their texts, and these texts, ready for JSON."""
     used = sorted({shown.text for claim in claims for shown in claim.texts})
     return {
         "claims": [
@@ -46,11 +41,7 @@ def _told(text: Text) -> dict[str, str]:
 
 
 def evidence_table(claims: Sequence[Claim]) -> bytes:
-    """A Parquet file with a row for each claim and text, without the texts themselves.
-
-    Args:
-        claims: With their texts.
-    """
+    """A Parquet file with a row for each claim and text, without the texts themselves."""
     import pyarrow as pa
 
     types = {"claim": pa.string(), "side": pa.string(), "layer": pa.int32(), "head": pa.int32()}
@@ -66,13 +57,7 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
 def corpus_gold(
     corpus: "ScoredCorpus", columns: Mapping[str, ScoreSpec], asked: ScoreOptions
 ) -> Gold:
-    """Make the gold pairs of the texts of a corpus, as a page asks for them.
-
-    Args:
-        corpus: With its texts.
-        columns: The score that each claim rests on, by name of the claim.
-        asked: Which roles.
-    """
+    """Make the gold pairs of the texts of a corpus, as a page asks for them."""
     from flaxattn.measures.corpus_pairs import text_pairs
 
     side = corpus.tally.side
@@ -92,17 +77,7 @@ def report_page(
     gold: Gold | None = None,
     weak: Sequence[Sequence[int]] = (),
 ) -> bytes:
-    """The page of a report with the texts that show its claims.
-
-    Args:
-        report: What the page tells; its claims are those given here.
-        claims: With their texts.
-        traces: Weights of texts by number, in their order; None where there are none.
-        most: Texts that travel with the page.
-        gold: Makes the gold pairs of a text; None where claims are about no pairs.
-        weak: Numbers of the texts that show each claim least, which take up to a quarter of the
-            page.
-    """
+    """The page of a report with the texts that show its claims."""
     room = most // 4 if weak else 0
     best = covering([[shown.text for shown in c.texts] for c in claims], most - room)
     chosen = sorted({*best, *covering(weak, room)})
@@ -111,11 +86,5 @@ def report_page(
 
 
 def numbers_of(tally: Any, values: Mapping[str, Any], side: str = "encoder") -> dict[str, Numbers]:
-    """Numbers of the heads of a side, as a page takes them.
-
-    Args:
-        tally: Tells layers and heads.
-        values: `[L, H]` by name.
-        side: `encoder`, `decoder` or `cross`.
-    """
+    """Numbers of the heads of a side, as a page takes them."""
     return {side: Numbers(tally.layers, tally.heads, values)}

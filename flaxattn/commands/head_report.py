@@ -24,11 +24,7 @@ _NAMED = 6  # numbers that are listed where many are missing
 
 
 def refusals(refused: Mapping[ScoreSpec, str]) -> dict[str, list[str]]:
-    """Numbers that a store does not tell, by the request that would have recorded them.
-
-    Args:
-        refused: Requests by column.
-    """
+    """Numbers that a store does not tell, by the request that would have recorded them."""
     found: dict[str, list[str]] = {}
     for column, request in refused.items():
         found.setdefault(f"Capture({request})", []).append(f"{column.kind}: {column.name}")
@@ -42,15 +38,7 @@ def tell(
     files: Sequence[Path],
     as_json: bool,
 ) -> None:
-    """Print a report, as JSON or as a table with what to know about it.
-
-    Args:
-        said: All of it.
-        table: What a person looks at first.
-        warnings: What to know before it is believed.
-        files: Where it was written.
-        as_json: Whether a program reads it.
-    """
+    """Print a report, as JSON or as a table with what to know about it."""
     if as_json:
         typer.echo(json_text(said))
         return

@@ -154,11 +154,7 @@ class Request:
 
     @property
     def annotated(self) -> bool:
-        """Return whether the texts have trees.
-
-        Raises:
-            InputError: If some have, and some have not.
-        """
+        """Return whether the texts have trees."""
         from flaxattn.corpus.dependency_trees import is_annotated
 
         if self.trees and not self.store:
@@ -180,12 +176,7 @@ class Request:
         return any(found)
 
     def reading(self, bad: "BadRows", watch: "Watch | None" = None) -> "ReadingOptions":
-        """Return the options with which texts are read.
-
-        Args:
-            bad: Receives those that cannot be used.
-            watch: Receives progress.
-        """
+        """Return the options with which texts are read."""
         from flaxattn.pipeline.reading_options import ReadingOptions
 
         seen: dict[str, Any] = {} if watch is None else {"watch": watch}
@@ -216,15 +207,7 @@ def is_store(path: str | Path) -> bool:
 
 
 def check_unread(store: str, given: Mapping[str, Any]) -> None:
-    """Refuse what says how texts are read beside a store, which has no effect there.
-
-    Args:
-        store: As it was typed.
-        given: Values of options by name of a field of `Request`; others are not looked at.
-
-    Raises:
-        InputError: For one that is not its default.
-    """
+    """Refuse what says how texts are read beside a store, which has no effect there."""
     defaults = {field.name: field.default for field in dataclasses.fields(Request)}
     for name in _OF_TEXTS:
         if name in given and given[name] != defaults[name]:
@@ -237,11 +220,7 @@ def check_unread(store: str, given: Mapping[str, Any]) -> None:
 
 
 def length_range(text: str | None) -> tuple[int, int] | None:
-    """The numbers of `20-40`.
-
-    Args:
-        text: As it was typed.
-    """
+    """The numbers of `20-40`."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)

@@ -24,18 +24,7 @@ def report_labels(
     untrained: bool,
     penalty: float | None,
 ) -> None:
-    """Fit linear probes, write probe.json, layers.parquet, probe.png and the best probe.
-
-    Args:
-        asked: Model, files and folder.
-        what: Kind of the labels.
-        layers: Hidden states; None for all.
-        untrained: Whether the model with random parameters is probed too.
-        penalty: On squared coefficients; None for the default.
-
-    Raises:
-        InputError: If labels are unknown, or there are too few of them.
-    """
+    """Fit linear probes, write probe.json, layers.parquet, probe.png and the best probe."""
     from flaxattn.commands.report_files import write_report
     from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
     from flaxattn.probes.head_probe import label_probe

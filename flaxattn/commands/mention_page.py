@@ -36,14 +36,6 @@ def mention_evidence(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the part of a report about the texts that show its best head.
 
-    Args:
-        asked: Where the texts are, and how they are read.
-        model: Read them.
-        found: How often heads are right.
-        best: The best head, for all mentions and each group of them.
-        watched: Saw all mentions.
-        most: Texts of the page; None for no page.
-
     Returns:
         Facts for JSON, and the content of files by name.
     """

@@ -35,15 +35,7 @@ _WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", 
 
 
 def model_report(name: str) -> dict[str, Any]:
-    """Collect the facts about a model; no parameter is read.
-
-    Args:
-        name: Name of a built-in model, a directory, or a Hub id.
-
-    Raises:
-        CheckpointError: If there is no such model, or its files do not make a whole one.
-        UnavailableError: If the Hub would be needed but cannot be reached.
-    """
+    """Collect the facts about a model; no parameter is read."""
     model, found = without_parameters(name), Checkpoint.find(name)
     directory, config = found.directory, model.config
     files = [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
@@ -80,11 +72,7 @@ def model_report(name: str) -> dict[str, Any]:
 
 
 def uses(model: Pretrained) -> dict[str, str | None]:
-    """Reason why a use of the library does not work with a model, by its name; None where it does.
-
-    Args:
-        model: Perhaps with shapes in place of its parameters.
-    """
+    """Return why a use of the library does not work with a model, or None where it does."""
     config, text = model.config, None if model.tokenizer is not None else _TEXT
     architecture, others = config.architectures[0], architectures_for(config)
     additive = _HEADS if isinstance(config, RnnConfig) else None
@@ -169,12 +157,7 @@ def _tokenizer(model: Pretrained) -> dict[str, Any] | None:
 
 
 def as_json(name: str, found: Sequence[Finding]) -> str:
-    """The report as JSON; of a model that does not open, the findings alone.
-
-    Args:
-        name: As for `model_report`.
-        found: What was found in it.
-    """
+    """The report as JSON; of a model that does not open, the findings alone."""
     facts: dict[str, Any] = {"name": name}
     if opens(found):
         facts = model_report(name)
@@ -183,12 +166,7 @@ def as_json(name: str, found: Sequence[Finding]) -> str:
 
 
 def as_text(name: str, found: Sequence[Finding]) -> str:
-    """The report for a person; of a model that does not open, the findings alone.
-
-    Args:
-        name: As for `model_report`.
-        found: What was found in it.
-    """
+    """The report for a person; of a model that does not open, the findings alone."""
     first = [(one.subject, one.text) for one in found if one.subject == "kind"]
     others = [(one.subject, one.text) for one in found if one.subject != "kind"]
     if opens(found):

@@ -10,12 +10,7 @@ from typing import Any, get_type_hints
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give Typer an option for each field of every parameter whose type is a dataclass.
-
-    Args:
-        command: Takes dataclasses, made of the options that were typed, and options of its own. The
-            types of fields are those of options, with their help.
-    """
+    """Give Typer an option for each field of every parameter whose type is a dataclass."""
     own = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {
         n: p.annotation for n, p in own.items() if dataclasses.is_dataclass(p.annotation)

@@ -9,16 +9,7 @@ import typer
 
 
 def numbers(text: str | None, option: str, *, negative: bool = False) -> tuple[int, ...] | None:
-    """The numbers in a list such as 0,5-9.
-
-    Args:
-        text: As it was typed; None if it was not.
-        option: Name of the option, for the message.
-        negative: Whether numbers may count from the end.
-
-    Raises:
-        typer.BadParameter: It is no such list.
-    """
+    """The numbers in a list such as 0,5-9."""
     if text is None:
         return None
     one = r"-?\d{1,6}" if negative else r"\d{1,6}"
@@ -34,16 +25,7 @@ def numbers(text: str | None, option: str, *, negative: bool = False) -> tuple[i
 
 
 def names(text: str | None, known: Collection[str] = (), option: str = "") -> list[str]:
-    """The names in a list such as entropy,max.
-
-    Args:
-        text: As it was typed; None if it was not.
-        known: Names there are; none for any.
-        option: Name of the option, for the message.
-
-    Raises:
-        typer.BadParameter: A name is not known.
-    """
+    """The names in a list such as entropy,max."""
     found = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in found if known and name not in known]:
         raise typer.BadParameter(
@@ -53,15 +35,7 @@ def names(text: str | None, known: Collection[str] = (), option: str = "") -> li
 
 
 def head_numbers(text: str | None, option: str) -> tuple[tuple[int, int], ...]:
-    """Layers and heads in a list such as 3.1,3.4.
-
-    Args:
-        text: As it was typed; None if it was not.
-        option: Name of the option, for the message.
-
-    Raises:
-        typer.BadParameter: It is no such list.
-    """
+    """Layers and heads in a list such as 3.1,3.4."""
     found = []
     for part in () if text is None else text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,6})\.(\d{1,6})\s*", part, re.ASCII)

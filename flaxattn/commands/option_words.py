@@ -14,13 +14,7 @@ _ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=[^\n]*")
 
 
 def in_options(message: str, options: Collection[str]) -> str:
-    """Return a message with arguments of Python written as options of a command.
-
-    Args:
-        message: Of an error.
-        options: Those of the command, such as `--truncate`. Advice to pass an argument that the
-            command has no option for is left out.
-    """
+    """Return a message with arguments of Python written as options of a command."""
 
     def known(name: str) -> bool:
         return _option(name) in options
@@ -38,12 +32,7 @@ def _written(match: re.Match[str]) -> str:
 
 
 def options_of(command: Any, words: Sequence[str]) -> set[str]:
-    """Return the options of the command that was typed.
-
-    Args:
-        command: The command of the whole program, of click.
-        words: What was typed behind its name.
-    """
+    """Return the options of the command that was typed."""
     context = command.make_context("flaxattn", [], resilient_parsing=True)
     for word in words:
         if (find := getattr(command, "get_command", None)) and (found := find(context, word)):

@@ -110,11 +110,7 @@ class PatchOptions:
     ] = None
 
     def request(self) -> "PatchRequest":
-        """The request.
-
-        Raises:
-            InputError: For an unknown name, or choices that do not go together.
-        """
+        """The request."""
         from flaxattn.attribution.patch_request import RECEIVING, PatchRequest
 
         lists: dict[str, Any] = {

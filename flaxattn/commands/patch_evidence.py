@@ -19,12 +19,7 @@ _DIRECT = "direct"  # effects of all but the head, which no head is claimed for
 
 
 def patch_claims(found: "PatchReport", keep: int) -> list[Claim]:
-    """Heads with the largest causal effects, each with the pairs that show it best.
-
-    Args:
-        found: Effects by head; by layer there are no claims.
-        keep: Number of pairs for each claim.
-    """
+    """Heads with the largest causal effects, each with the pairs that show it best."""
     claims: list[Claim] = []
     for effects in found.effects if found.request.by == "head" else ():
         for group in range(len(found.positions)) if effects.kind != _DIRECT else ():
@@ -68,11 +63,7 @@ def _name(found: "PatchReport", effects: "UnitEffects", group: int) -> str:
 
 
 def shown_texts(found: "PatchReport") -> Mapping[int, Text]:
-    """The pairs of a report by number: the clean text, and the corrupted one as the second.
-
-    Args:
-        found: The report.
-    """
+    """The pairs of a report by number: the clean text, and the corrupted one as the second."""
     return {
         number: Text(number, pair.source or str(number), pair.clean, pair.corrupted)
         for number, pair in enumerate(found.pairs)
@@ -80,14 +71,7 @@ def shown_texts(found: "PatchReport") -> Mapping[int, Text]:
 
 
 def patch_page(loaded: Any, found: "PatchReport", claims: Sequence[Claim], most: int) -> bytes:
-    """The page of a report, with the attention of clean texts.
-
-    Args:
-        loaded: The model.
-        found: Effects by head.
-        claims: Of `patch_claims`.
-        most: Largest number of texts on the page.
-    """
+    """The page of a report, with the attention of clean texts."""
     from flaxattn.attribution.patch_task import target_text
     from flaxattn.commands.head_page import report_page
     from flaxattn.measures.score_source import traces_of

@@ -13,23 +13,14 @@ ALTERNATIVES = 5
 
 
 def asked_predictions(model: "Pretrained") -> dict[str, Any]:
-    """Return the options of a traced pass that ask for predictions; none of a model without them.
-
-    Args:
-        model: Any.
-    """
+    """Return the options of a traced pass that request predictions, where the model has them."""
     if not model.writes:
         return {}
     return {"predictions": min(ALTERNATIVES, model.target_size)}
 
 
 def with_contributions(model: "Pretrained", trace: "Trace") -> "Trace":
-    """The trace with contributions to the logits, where the model is a decoder by itself.
-
-    Args:
-        model: That made the trace.
-        trace: With predictions or without.
-    """
+    """The trace with contributions to the logits, where the model is a decoder by itself."""
     from flaxattn.attribution.logit_contributions import logit_contributions
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 

@@ -35,14 +35,6 @@ def evidence_of(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the part of a report about the sentences that show its best heads.
 
-    Args:
-        asked: Where the sentences are, and how they are read.
-        model: Read them.
-        found: How often heads are right.
-        best: The best head for each relation.
-        watched: Saw all sentences.
-        most: Sentences of the page; None for no page.
-
     Returns:
         Facts for JSON, and the content of files by name.
     """

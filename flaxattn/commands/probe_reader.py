@@ -43,11 +43,7 @@ class Files(NamedTuple):
         return {"files": described(self.paths), "limit": self.limit}
 
     def sentences(self, bad: "BadRows") -> "Iterator[Sentence]":
-        """Sentences with trees, one by one.
-
-        Args:
-            bad: Takes those that cannot be used.
-        """
+        """Sentences with trees, one by one."""
         from flaxattn.corpus.dependency_trees import read_sentences
 
         return itertools.islice(read_sentences(self.paths, bad), self.limit)
@@ -89,12 +85,7 @@ class ProbeSpec:
     def traces(
         self, model: "Pretrained", texts: Mapping[int, "Text"]
     ) -> "Callable[[Sequence[int]], Iterator[Trace]]":
-        """Return a function that traces the weights of some texts, given their numbers.
-
-        Args:
-            model: Reads the texts.
-            texts: By number.
-        """
+        """Return a function that traces the weights of some texts, given their numbers."""
         from flaxattn.measures.score_source import traces_of
 
         def traced(numbers: Sequence[int]) -> "Iterator[Trace]":
@@ -119,13 +110,7 @@ class ProbeSpec:
     def announce(
         self, stage: str, what: str, read: "Callable[[Files, BadRows], Iterable[Any]] | None" = None
     ) -> None:
-        """Say what will be done. Files are read once before, so that bad rows are refused early.
-
-        Args:
-            stage: Name of the stage that reads all sentences with the model.
-            what: Is computed.
-            read: Makes sentences of files; default those with trees.
-        """
+        """Say what will be done. Files are read once before, so that bad rows are refused early."""
         from flaxattn.corpus.bad_rows import BadRows
 
         bad = BadRows("fail" if self.bad.policy == "fail" else "skip")
@@ -141,31 +126,18 @@ class ProbeSpec:
         self.run.progress.expect(stage, sum(counts))
 
     def told_as_json(self, said: Mapping[str, Any]) -> bool:
-        """Print a report for a program, if one reads it.
-
-        Args:
-            said: All of it.
-        """
+        """Print a report for a program, if one reads it."""
         if self.as_json:
             typer.echo(json_text(said))
         return self.as_json
 
 
 def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """Print what was left out and what was written.
-
-    Args:
-        said: The report.
-        files: Where it is.
-    """
+    """Print what was left out and what was written."""
     print_left_out(said)
     print_files(files)
 
 
 def left_out(bad: "BadRows") -> dict[str, int]:
-    """Number of sentences that could not be used, by the code of the problem.
-
-    Args:
-        bad: Took it.
-    """
+    """Number of sentences that could not be used, by the code of the problem."""
     return dict(sorted(bad.counts.items()))

@@ -27,16 +27,7 @@ _AMONG = "among_all_words"
 
 
 def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") -> None:
-    """Ask every head whom mentions mean, write the report with its page, and print.
-
-    Args:
-        asked: Model, files and folder.
-        form: See `head_coreference`.
-        shown: How many texts show the best head.
-
-    Raises:
-        InputError: If there is no mention to judge.
-    """
+    """Ask every head whom mentions mean, write the report with its page, and print."""
     from flaxattn.commands.mention_page import mention_evidence
     from flaxattn.commands.report_files import write_report
     from flaxattn.commands.report_layout import figure_file

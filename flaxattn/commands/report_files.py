@@ -34,26 +34,7 @@ def write_report(
     beside: Mapping[str, bytes] | None = None,
     table: str = HEADS,
 ) -> list[Path]:
-    """Write the report whole, or leave the folder as it was.
-
-    Args:
-        report: The folder, made where absent, and the run that writes; its JSON file is named
-            after the command.
-        said: Facts; version and request are added and, as `files` and `sha256`, digests of the
-            other files and of the facts, which `read_report` compares. Numbers that are not finite
-            are null.
-        rows: The table, by columns or by rows; model, settings, data and seed are in its metadata.
-        figures: Matplotlib figures by name of their file; closed.
-        beside: Content of other files, by name.
-        table: Name of the table's file.
-
-    Returns:
-        The files, the JSON file first.
-
-    Raises:
-        CheckpointError: If it cannot be written.
-        InputError: If the folder holds the report of another run.
-    """
+    """Write the report whole, or leave the folder as it was."""
     import matplotlib.pyplot as plt
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -85,11 +66,7 @@ def write_report(
 
 
 def without_nan(values: Any) -> "pa.Array[Any]":
-    """A column of a table, in which nan and infinity are null.
-
-    Args:
-        values: Of one type.
-    """
+    """A column of a table, in which nan and infinity are null."""
     import numpy as np
     import pyarrow as pa
 
@@ -101,21 +78,12 @@ def without_nan(values: Any) -> "pa.Array[Any]":
 
 
 def cell(value: float, form: str) -> str:
-    """A number in a printed table; blank where it is nan or infinite.
-
-    Args:
-        value: The number.
-        form: Format, such as `.1f`.
-    """
+    """A number in a printed table; blank where it is nan or infinite."""
     return format(value, form) if math.isfinite(value) else ""
 
 
 def print_nonfinite(said: Mapping[str, Any]) -> None:
-    """Print how many heads have blank cells because their attention is NaN or infinite.
-
-    Args:
-        said: The report.
-    """
+    """Print how many heads have blank cells because their attention is NaN or infinite."""
     if broken := said.get("nonfinite"):
         some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
         more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
@@ -142,46 +110,26 @@ def finite(value: Any) -> Any:
 
 
 def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Name, size and digest of the files that are there, for a report.
-
-    Args:
-        paths: Of the inputs.
-    """
+    """Name, size and digest of the files that are there, for a report."""
     there = [path for path in paths if path.is_file()]
     return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
 
 
 def print_left_out(said: Mapping[str, Any]) -> None:
-    """Print how many texts were left out, by the code of the problem.
-
-    Args:
-        said: The report.
-    """
+    """Print how many texts were left out, by the code of the problem."""
     for code, count in said["left_out"].items():
         typer.echo(f"left out: {code}: {count}")
 
 
 def print_files(files: Sequence[Path]) -> None:
-    """Print what was written.
-
-    Args:
-        files: As `write_report` returned them.
-    """
+    """Print what was written."""
     console = Console(highlight=False, soft_wrap=True)
     for path in files:
         console.print(f"wrote {path.resolve()}", markup=False)
 
 
 def table_bytes(types: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> bytes:
-    """Write rows as a Parquet file with checksums.
-
-    Args:
-        types: Arrow type of each column, by name.
-        rows: One value for each column.
-
-    Returns:
-        The content of the file.
-    """
+    """Write rows as a Parquet file with checksums."""
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [() for _ in types]
@@ -190,14 +138,7 @@ def table_bytes(types: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> byte
 
 
 def columns_bytes(columns: Mapping[str, Any]) -> bytes:
-    """Write columns as a Parquet file with checksums.
-
-    Args:
-        columns: Arrays of Arrow or NumPy by name.
-
-    Returns:
-        The content of the file.
-    """
+    """Write columns as a Parquet file with checksums."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

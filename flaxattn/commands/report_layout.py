@@ -15,38 +15,22 @@ CURVE, FITTED = "curve.png", "probe.safetensors"
 
 
 def facts_file(command: str) -> str:
-    """Name of the JSON file.
-
-    Args:
-        command: Name of the command.
-    """
+    """Name of the JSON file."""
     return f"{command}.json"
 
 
 def table_file(command: str) -> str:
-    """Name of the table of a command whose rows are not those of `HEADS`.
-
-    Args:
-        command: Name of the command.
-    """
+    """Name of the table of a command whose rows are not those of `HEADS`."""
     return f"{command}.parquet"
 
 
 def figure_file(command: str) -> str:
-    """Name of the figure.
-
-    Args:
-        command: Name of the command.
-    """
+    """Name of the figure."""
     return f"{command}.png"
 
 
 def page_file(command: str) -> str:
-    """Name of the page.
-
-    Args:
-        command: Name of the command.
-    """
+    """Name of the page."""
     return f"{command}.html"
 
 

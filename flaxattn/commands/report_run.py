@@ -68,15 +68,7 @@ class ReportRun:
 
     @classmethod
     def begin(cls, context: typer.Context, command: str) -> "ReportRun":
-        """Begin the run of a command that was typed, and show its progress.
-
-        Args:
-            context: The options.
-            command: Name of the command.
-
-        Raises:
-            InputError: If it holds the report of another run, and `--overwrite` is not given.
-        """
+        """Begin the run of a command that was typed, and show its progress."""
         options = {k: v for k, v in context.params.items() if k not in _NOT_RESULTS}
         request = {k: _identity(v) if k in _PATHS else v for k, v in options.items()}
         plain = json.loads(json.dumps(request, default=str))
@@ -88,11 +80,7 @@ class ReportRun:
         return run
 
     def check(self) -> None:
-        """Refuse a folder that holds the report of another run.
-
-        Raises:
-            InputError: If it does, and `--overwrite` is not given.
-        """
+        """Refuse a folder that holds the report of another run."""
         for name in () if self.overwrite else _held(self.path):
             difference = self._difference(name)
             if difference:
@@ -110,11 +98,7 @@ class ReportRun:
         return functools.reduce(operator.and_, map(mode_of_texts, self.stores), mode)
 
     def remove_stale(self, written: list[Path]) -> None:
-        """Remove the files of a report that was replaced.
-
-        Args:
-            written: Files of this run, which stay.
-        """
+        """Remove the files of a report that was replaced."""
         for name in _held(self.path):
             for file in REPORT_FILES[name]:
                 if self.path / file not in written:

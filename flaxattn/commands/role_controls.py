@@ -30,16 +30,7 @@ def false_positives(
     drawings: int,
     progress: "ProgressReporter",
 ) -> dict[str, Any]:
-    """Roles that are found where there are none; empty where it cannot be known.
-
-    Args:
-        request: Which texts.
-        corpus: Scores of these; a store holds no model to judge before training.
-        asked: Which roles.
-        test: As they were tested.
-        drawings: How often trees are drawn; 0 for no count at all.
-        progress: Shows how far the count is.
-    """
+    """Roles that are found where there are none; empty where it cannot be known."""
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures import false_positives as counted
 
@@ -63,11 +54,7 @@ def false_positives(
 
 
 def told(found: dict[str, Any]) -> list[str]:
-    """Lines that say how many roles are found by chance.
-
-    Args:
-        found: From `false_positives`.
-    """
+    """Lines that say how many roles are found by chance."""
     if not found:
         return []
     before, other = found["untrained"], found["other_trees"]
@@ -90,13 +77,7 @@ def told(found: dict[str, Any]) -> list[str]:
 
 
 def repeated(corpus: "ScoredCorpus", test: "Test", sequences: int) -> dict[str, Any]:
-    """Heads of a decoder on random tokens that are repeated; empty for other models.
-
-    Args:
-        corpus: Scores of the model.
-        test: tau, level and correction.
-        sequences: How many; 0 for none.
-    """
+    """Heads of a decoder on random tokens that are repeated; empty for other models."""
     from flaxattn.measures.induction import detect_heads, repeat_tests
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 

@@ -31,16 +31,7 @@ IsText = Annotated[
 
 
 def given_text(argument: str, is_text: bool = False) -> str:
-    """The argument itself, or standard input for `-`.
-
-    Args:
-        argument: What was typed.
-        is_text: Whether it is a text even if it looks like a path.
-
-    Raises:
-        InputError: If it looks like a path.
-        typer.BadParameter: If standard input is not UTF-8.
-    """
+    """The argument itself, or standard input for `-`."""
     if not is_text:
         check_no_path(argument)
     if argument != "-" or is_text:
@@ -57,14 +48,7 @@ def given_text(argument: str, is_text: bool = False) -> str:
 
 
 def check_no_path(argument: str) -> None:
-    """Refuse an argument in place of a text that looks like a path.
-
-    Args:
-        argument: What was typed.
-
-    Raises:
-        InputError: With the names that exist and are nearly the same.
-    """
+    """Refuse an argument in place of a text that looks like a path."""
     if not _looks_like_path(argument):
         return
     shown = printable(argument)

@@ -27,18 +27,7 @@ def report_structural(
     epochs: int | None,
     untrained: bool,
 ) -> None:
-    """Fit structural probes, write probe.json, layers.parquet, probe.png and the best probe.
-
-    Args:
-        asked: Model, files and folder.
-        layers: Hidden states; None for all.
-        rank: Of the probes; None for the size of vectors.
-        epochs: Most passes over the sentences; None for the default.
-        untrained: Whether the model with random parameters is probed too.
-
-    Raises:
-        InputError: If there are too few sentences.
-    """
+    """Fit structural probes, write probe.json, layers.parquet, probe.png and the best probe."""
     import dataclasses
 
     from flaxattn.commands.report_files import write_report

@@ -26,20 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 def named_texts(
     arguments: Sequence[str] | None, files: Sequence[Path] | None, is_text: bool = False
 ) -> list[tuple[str, str]]:
-    """Texts of a command with their places, in the order in which they were given.
-
-    Args:
-        arguments: Typed texts; `-` stands for the lines of standard input, and so do no arguments
-            and no files at all.
-        files: UTF-8, with a text per line; they come after the arguments.
-        is_text: Whether arguments are texts even if they look like paths.
-
-    Returns:
-        Pairs of a place, such as `texts.txt, line 2`, and a text.
-
-    Raises:
-        InputError: If an argument looks like a path, a file cannot be read, or a text is empty.
-    """
+    """Texts of a command with their places, in the order in which they were given."""
     texts: list[tuple[str, str]] = []
     for number, argument in enumerate(arguments or ([] if files else ["-"]), 1):
         if argument == "-" and not is_text:

@@ -40,19 +40,7 @@ def read_corpus(
     on_error: str,
     folder: Path | None = None,
 ) -> TextCorpus:
-    """The texts of some files.
-
-    Args:
-        inputs: Paths, patterns or folders, as `flaxattn extract` takes them.
-        columns: Names of the columns of the text, of the second text and of the label; None for
-            none.
-        limit: Most texts.
-        on_error: What to do with a row that cannot be used: `fail` or `skip`.
-        folder: Folder in which standard input is kept as a file; None where it cannot be read.
-
-    Raises:
-        InputError: If a row cannot be used, or there is none.
-    """
+    """The texts of some files."""
     text, pair, label = columns
     wanted = [name for name in columns if name is not None]
     files, bad = find_inputs(inputs, folder=folder), BadRows(on_error)
@@ -92,19 +80,7 @@ def read_pairs(
     wrong: bool = False,
     prefix: str | None = None,
 ) -> tuple[list[TextPair], dict[str, Any]]:
-    """The pairs of some tables, and names, sizes and digests of the files, as `read_corpus`.
-
-    Args:
-        inputs: Paths, patterns or folders, as `flaxattn extract` takes them.
-        limit: Largest number of pairs.
-        on_error: What to do with a row that cannot be used: `fail` or `skip`.
-        folder: Folder in which standard input is kept as a file; None where it cannot be read.
-        wrong: Whether the column `wrong` is needed.
-        prefix: Column of the beginning of the target; None for none.
-
-    Raises:
-        InputError: If a row cannot be used, or there is none.
-    """
+    """The pairs of some tables, and names, sizes and digests of the files, as `read_corpus`."""
     files, bad = find_inputs(inputs, folder=folder), BadRows(on_error)
     for problem in [file.problem for file in files if file.problem]:
         bad.report(problem)

@@ -19,14 +19,7 @@ Seen = Callable[[int], object]
 
 
 def read_lines(files: Sequence[Path]) -> list[tuple[str, str]]:
-    """Yield each line of all files, or of standard input, with its place.
-
-    Args:
-        files: UTF-8; none of them means standard input.
-
-    Raises:
-        InputError: there is no such file, or a line is not UTF-8.
-    """
+    """Yield each line of all files, or of standard input, with its place."""
     found = []
     for path in files or [None]:
         name = _STDIN if path is None else str(path)
@@ -48,20 +41,12 @@ def read_lines(files: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The lines of one file.
-
-    Args:
-        path: As for `read_lines`.
-    """
+    """The lines of one file."""
     return [text for _, text in read_lines([path])]
 
 
 def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
-    """Say on standard error which lines are empty.
-
-    Args:
-        lines: What `read_lines` returned.
-    """
+    """Say on standard error which lines are empty."""
     empty = [where for where, text in lines if not text.strip()]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
@@ -69,29 +54,13 @@ def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
 
 
 def cost(count: int, name: str, work: str, unit: str = "texts") -> str:
-    """Sentence that says what a command will do, and what that costs.
-
-    Args:
-        count: Number of texts.
-        name: Name of the model, or of the store.
-        work: The work, such as `one forward pass over all texts`.
-        unit: Name of what is counted.
-    """
+    """Sentence that says what a command will do, and what that costs."""
     return f"{count:,} {unit}, {name}: {work}"
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None, said: str) -> Iterator[Seen]:
-    """Progress of a single stage on standard error.
-
-    Args:
-        what: Is being done.
-        total: How often it is; None where nobody knows.
-        said: Sentence of `cost`, which comes first.
-
-    Yields:
-        What is to be told how many more were done.
-    """
+    """Progress of a single stage on standard error."""
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
     with ProgressReporter() as shown:

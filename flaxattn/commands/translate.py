@@ -96,17 +96,7 @@ def translate(
 
 
 def check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1) -> None:
-    """Refuse counts below 1.
-
-    Args:
-        beam: Hypotheses kept.
-        batch: Sentences per batch.
-        max_length: Most tokens written, where given.
-        n_best: Translations per line.
-
-    Raises:
-        InputError: Naming the option.
-    """
+    """Refuse counts below 1."""
     counts = {
         "--num-beams": beam,
         "--batch-size": batch,
@@ -122,13 +112,7 @@ def check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1)
 
 
 def settings_of(beam: int, max_length: int | None, penalty: float | None) -> dict[str, Any]:
-    """Settings of generation; what was not given is left to the model.
-
-    Args:
-        beam: Hypotheses kept.
-        max_length: Most tokens written.
-        penalty: Exponent of the length.
-    """
+    """Settings of generation; what was not given is left to the model."""
     given = {"max_new_tokens": max_length, "length_penalty": penalty}
     return {"num_beams": beam, **{name: v for name, v in given.items() if v is not None}}
 
@@ -136,14 +120,7 @@ def settings_of(beam: int, max_length: int | None, penalty: float | None) -> dic
 def translation_cost(
     lines: Sequence[tuple[str, str]], model: "PretrainedSeq2Seq", beam: int, batch: int
 ) -> str:
-    """Sentence on what translating costs.
-
-    Args:
-        lines: Sources, and where they stand.
-        model: That translates.
-        beam: Hypotheses kept.
-        batch: Sentences per batch.
-    """
+    """Sentence on what translating costs."""
     filled = sum(bool(text.strip()) for _, text in lines)
     how = "greedily" if beam == 1 else f"with {beam} beams"
     work = f"translated {how}, {batch} at a time, one forward pass per generated token"
@@ -151,14 +128,7 @@ def translation_cost(
 
 
 def load(name: str | None) -> "PretrainedSeq2Seq":
-    """The model that translates.
-
-    Args:
-        name: What the command was given.
-
-    Raises:
-        InputError: It is none that translates.
-    """
+    """The model that translates."""
     if name is None:
         raise typer.BadParameter("it is missing: which model?", param_hint="--model")
     from flaxattn.pretrained.from_pretrained import from_pretrained
@@ -181,16 +151,7 @@ def translated(
     seen: Seen,
     settings: dict[str, Any],
 ) -> list[str]:
-    """The lines to print.
-
-    Args:
-        model: That translates.
-        lines: Sources, and where they stand.
-        batch: Sentences per batch.
-        truncate: Whether sources that are too long are cut.
-        seen: Is told how many were done.
-        settings: Of generation.
-    """
+    """The lines to print."""
     from flaxattn.pretrained import translation_batches as translating
 
     texts = [text for _, text in lines]

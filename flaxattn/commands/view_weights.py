@@ -23,15 +23,7 @@ _OF_MODEL = ("norm", *_OF_LOSS, _ABLATION)  # a trace alone does not tell them
 
 
 def wanted_kinds(asked: str | None, source: str) -> list[str]:
-    """Parse the value of `--weights`.
-
-    Args:
-        asked: Names with commas between them.
-        source: `text`, `trace` or `store`.
-
-    Raises:
-        typer.BadParameter: If a name is unknown, or needs the model of a trace.
-    """
+    """Parse the value of `--weights`."""
     found = names(asked, (*KINDS, _ABLATION), "--weights")
     for name in found:
         if name in _OF_MODEL and source != "text":
@@ -41,14 +33,7 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
 
 
 def of_model(model: Any, trace: "Trace", kinds: Sequence[str], **reads: Any) -> dict[str, Any]:
-    """Return the arguments of `flaxattn.head_view` that show them.
-
-    Args:
-        model: That made the trace.
-        trace: Of one text or pair, with weights and values.
-        kinds: As `wanted_kinds` returns them.
-        **reads: `truncate` and `allow_nonfinite`, as for `fa.head_task`.
-    """
+    """Return the arguments of `flaxattn.head_view` that show them."""
     from flaxattn.pretrained.head_projections import output_projections
 
     of_trace = [kind for kind in kinds if kind in KINDS and kind not in _OF_LOSS]
@@ -87,12 +72,7 @@ def _of_loss(
 def with_kinds(
     traces: Iterable[tuple[int | None, "Trace"]], kinds: Sequence[str]
 ) -> Iterator[tuple[int | None, "Trace", dict[str, Any]]]:
-    """Traces with what is shown beside their attention.
-
-    Args:
-        traces: Each with its number.
-        kinds: As `wanted_kinds` returns them.
-    """
+    """Traces with what is shown beside their attention."""
     for number, trace in traces:
         yield number, trace, _shown(trace, kinds, None)
 
@@ -113,17 +93,7 @@ def pairs_of(
     examples: Sequence[int] | None,
     ids: Sequence[str] | None,
 ) -> Iterator[tuple[int | None, tuple[Any, Any]]]:
-    """Yield the pairs to compare: two stores or two files, or the same text of both.
-
-    Args:
-        kind: `trace` or `store`.
-        sources: Paths of both.
-        examples: Numbers of texts.
-        ids: Ids of texts, of stores.
-
-    Raises:
-        typer.BadParameter: If ids are given of files.
-    """
+    """Yield the pairs to compare: two stores or two files, or the same text of both."""
     from flaxattn.store.find_texts import example_of
     from flaxattn.store.open_store import open_store
     from flaxattn.trace.trace import Trace
@@ -141,12 +111,7 @@ def pairs_of(
 
 
 def names_of(first: str, second: str) -> tuple[str, str]:
-    """Name two sources by the parts of their paths that tell them apart.
-
-    Args:
-        first: A path.
-        second: Another.
-    """
+    """Name two sources by the parts of their paths that tell them apart."""
     for count in (1, 2, 3):
         one, other = ("/".join(Path(p).resolve().parts[-count:]) for p in (first, second))
         if one != other:

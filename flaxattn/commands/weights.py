@@ -122,18 +122,7 @@ def measured(
     seed: int,
     progress: "ProgressReporter",
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows of measures, and the reason for every kind that the model or the texts do not have.
-
-    Args:
-        model: Any with a tokenizer.
-        corpus: The texts.
-        kinds: Some of `KINDS`.
-        seed: Of the pieces that are masked.
-        progress: Shows how far the texts are.
-
-    Raises:
-        InputError: If a text cannot be read, or there is no kind left.
-    """
+    """Rows of measures, and the reason for every kind that the model or the texts do not have."""
     from flaxattn.commands.text_lines import cost
     from flaxattn.corpus.texts import plain_texts
     from flaxattn.pipeline.memory_estimate import memory_sentence
@@ -203,11 +192,7 @@ def _sizes(model: "Pretrained", lengths: tuple[int, ...]) -> _TextBytes:
 
 
 def _groups(sizes: Sequence[int]) -> list[slice]:
-    """Consecutive texts whose attention is held together: as many as fit, at least one.
-
-    Args:
-        sizes: Bytes of the attention of each text.
-    """
+    """Consecutive texts whose attention is held together: as many as fit, at least one."""
     starts, held = [0], 0
     for number, size in enumerate(sizes):
         if number > starts[-1] and held + size > _HELD:

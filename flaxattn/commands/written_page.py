@@ -25,15 +25,7 @@ PageFile = Annotated[
 
 
 def asked_page(view: bool, out: Path | None) -> Path | None:
-    """Return the path of the page that is asked for; None without one.
-
-    Args:
-        view: Whether `--view` was typed.
-        out: Value of `--output`, which asks for a page too.
-
-    Raises:
-        InputError: If the page cannot be written there.
-    """
+    """Return the path of the page that is asked for; None without one."""
     if not view and out is None:
         return None
     check_writable(out or DEFAULT_PAGE, "the page")
@@ -41,14 +33,7 @@ def asked_page(view: bool, out: Path | None) -> Path | None:
 
 
 def write_text_page(model: "Pretrained", path: Path, *texts: str, truncate: bool = False) -> None:
-    """Run a model on a text or a pair once more, and write the page of its attention.
-
-    Args:
-        model: Encoder with a tokenizer.
-        path: File of the page.
-        texts: A text, or two.
-        truncate: Whether a text over the model's limit is cut.
-    """
+    """Run a model on a text or a pair once more, and write the page of its attention."""
     from flaxattn.kernels.contract import Capture
 
     capture = Capture(weights=True, query=True, key=True, value=True)
@@ -56,12 +41,7 @@ def write_text_page(model: "Pretrained", path: Path, *texts: str, truncate: bool
 
 
 def write_page(trace: "Trace", path: Path) -> None:
-    """Write the page of a trace, without its vectors where they are too many, and say so.
-
-    Args:
-        trace: With weights, and perhaps with query, key and value.
-        path: File of the page.
-    """
+    """Write the page of a trace, without its vectors where they are too many, and say so."""
     from flaxattn.files import readable_size
     from flaxattn.views.second_trace import without_vectors
     from flaxattn.views.trace_views import head_view

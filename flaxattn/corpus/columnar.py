@@ -35,16 +35,7 @@ class Columnar(NamedTuple):
 
 @contextmanager
 def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Columnar]:
-    """A file whose batches are read one after another, never all of them.
-
-    Args:
-        path: of the file.
-        kind: "parquet" or "arrow".
-        columns: those that batches get; None for all. Unknown ones are left out.
-
-    Raises:
-        UnusableFileError: it is damaged, cut short, or holds pickles; while batches are read too.
-    """
+    """A file whose batches are read one after another, never all of them."""
     import pyarrow as pa
 
     try:

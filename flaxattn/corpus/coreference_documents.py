@@ -30,17 +30,6 @@ def read_documents(paths: Iterable[Path], bad: BadRows) -> Iterator[Document]:
     fourth is the word, the fifth its tag of the Penn Treebank and the last one has the mentions,
     between `#begin document` and `#end document`. The head of a mention is there its last noun
     before a preposition, a comma or a relative clause, which is a rule of ours.
-
-    Args:
-        paths: The files; gzip and Zstandard are read too.
-        bad: Takes documents that cannot be used.
-
-    Yields:
-        One at a time.
-
-    Raises:
-        InputError: Under the policy "fail", for the first problem: too few columns, or a mention
-            that does not begin or does not end.
     """
     for path in paths:
         for found in _of_trees(path) if is_annotated(path) else _of_columns(path, bad):

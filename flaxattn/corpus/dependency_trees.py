@@ -111,12 +111,7 @@ def read_sentences(paths: Iterable[Path], bad: BadRows) -> Iterator[Sentence]:
 
 
 def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
-    """Sentences that somebody has, or those of the files that somebody names.
-
-    Args:
-        trees: A file, or several files or sentences.
-        bad: Takes files and sentences that cannot be used.
-    """
+    """Sentences that somebody has, or those of the files that somebody names."""
     for one in [trees] if isinstance(trees, str | os.PathLike) else trees:
         if isinstance(one, Sentence):
             yield one

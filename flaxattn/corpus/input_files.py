@@ -63,22 +63,7 @@ def find_inputs(
     folder: Path | None = None,
     kind: str | None = None,
 ) -> list[InputFile]:
-    """The files that were named, in that order; sorted inside a pattern or a folder.
-
-    Args:
-        named: paths; patterns with `*`, `?`, `[…]` or `**`; folders that `save_to_disk` wrote or
-            that hold Parquet, JSONL or Arrow files; `-` for standard input; two parallel text
-            files, of which line i belongs to line i.
-        folder: where standard input is kept, so that a job can be started again.
-        kind: a value of `lines.KINDS` for standard input (`txt` if None) and for files whose name
-            does not tell.
-
-    Returns:
-        Files, each with what forbids to read it: `texts.read_texts` reports that.
-
-    Raises:
-        InputError: a pattern or folder yields nothing or is ambiguous, or a file is named twice.
-    """
+    """The files that were named, in that order; sorted inside a pattern or a folder."""
     if not named:
         raise InputError(
             "no text to read\nname at least one file, pattern or folder, or - for a pipe"
@@ -116,11 +101,7 @@ def _parallel(pair: tuple[Name, Name]) -> tuple[Path, ...]:
 
 
 def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
-    """Fingerprints of those files that can be read. Reads each of them once.
-
-    Args:
-        files: what `find_inputs` found.
-    """
+    """Fingerprints of those files that can be read. Reads each of them once."""
     every = [one for file in files for one in (file, file.pair) if one is not None]
     usable = [file for file in every if file.problem is None]
     return tuple(Fingerprint(f.name, f.path.stat().st_size, sha256_of(f.path)) for f in usable)
@@ -193,21 +174,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def kept_inputs(folder: Path) -> list[Path]:
-    """The files in a folder in which standard input is kept, one of each kind.
-
-    Args:
-        folder: of a job, which need not be there.
-    """
+    """The files in a folder in which standard input is kept, one of each kind."""
     paths = (folder / f"{_KEPT}.{kind}" for kind in KINDS.values())
     return [path for path in paths if path.is_file()]
 
 
 def shared_mode(paths: Iterable[Path]) -> int:
-    """The permissions that files of texts have in common, which what is made of them gets too.
-
-    Args:
-        paths: of files; none of them leave all permissions to read and write.
-    """
+    """The permissions that files of texts have in common, which what is made of them gets too."""
     return functools.reduce(operator.and_, (path.stat().st_mode for path in paths), 0o666)
 
 

@@ -71,19 +71,11 @@ class Document(NamedTuple):
     line: int
 
     def kind(self, mention: Mention) -> str:
-        """Return whether it is a pronoun, a proper name or nominal, by the tag of its head.
-
-        Args:
-            mention: One of this document.
-        """
+        """Return whether it is a pronoun, a proper name or nominal, by the tag of its head."""
         return _KINDS.get(self.words[mention.head].tag, NOMINAL)
 
     def until(self, count: int) -> "Document":
-        """Its beginning; mentions that reach beyond are left out.
-
-        Args:
-            count: Words to keep, at least one.
-        """
+        """Its beginning; mentions that reach beyond are left out."""
         words = self.words[:count]
         kept = tuple(mention for mention in self.mentions if mention.stop <= count)
         return self._replace(text=self.text[: words[-1].span[1]], words=words, mentions=kept)
@@ -98,14 +90,7 @@ class Bracket(NamedTuple):
 
 
 def brackets(said: str) -> list[Bracket] | None:
-    """The brackets of a word: `(12|(3)|7)` in CoNLL-2012, `(e1-person(e2)e3)` in CoNLL-U.
-
-    Args:
-        said: The last column, or the value of `Entity`.
-
-    Returns:
-        In order; None if this is something else.
-    """
+    """The brackets of a word: `(12|(3)|7)` in CoNLL-2012, `(e1-person(e2)e3)` in CoNLL-U."""
     found = []
     for part in said.split("|"):
         place = 0
@@ -132,15 +117,7 @@ class Opened:
         self._open: dict[str, list[int]] = {}
 
     def take(self, word: int, said: Sequence[Bracket]) -> str | None:
-        """Take in what a word says.
-
-        Args:
-            word: Its number.
-            said: Its brackets.
-
-        Returns:
-            What is wrong with them, if anything is.
-        """
+        """Take in what a word says."""
         for entity, opens, closes in said:
             if opens:
                 self._open.setdefault(entity, []).append(word)

@@ -17,20 +17,7 @@ from flaxattn.errors import InputError
 
 
 def read_parallel(first: Path, second: Path, bad: BadRows) -> Iterator[tuple[Line, Line]]:
-    """Lines and their partners, in order, where both have text.
-
-    Args:
-        first: a text file, also with `.gz` or `.zst`.
-        second: the other.
-        bad: takes files and pairs that cannot be used.
-
-    Yields:
-        One pair at a time. Each file is read twice: first its lines are counted.
-
-    Raises:
-        InputError: the files have different numbers of lines; under the policy "fail", for the
-            first problem.
-    """
+    """Lines and their partners, in order, where both have text."""
     problems = [problem for path in (first, second) if (problem := refused(path, "txt"))]
     for problem in problems:
         bad.report(problem)
@@ -47,11 +34,7 @@ def read_parallel(first: Path, second: Path, bad: BadRows) -> Iterator[tuple[Lin
 
 
 def _check_counts(first: Path, second: Path) -> None:
-    """Refuse two files with different numbers of lines.
-
-    Raises:
-        InputError: with both numbers, and the first line that is empty in one file only.
-    """
+    """Refuse two files with different numbers of lines."""
     fails = BadRows("fail")  # a file that cannot be read to its end has no number of lines
     counts, differs = [0, 0], None
     for rows in itertools.zip_longest(lines_of(first, fails), lines_of(second, fails)):

@@ -52,21 +52,7 @@ class Pronoun(NamedTuple):
 
 
 def read_pronouns(paths: Iterable[Path], form: str, bad: BadRows) -> Iterator[Pronoun]:
-    """The usable pronouns of some files, in order.
-
-    Args:
-        paths: The files; gzip and Zstandard are read too.
-        form: `gap` (Webster et al. 2018, TSV with offsets), `winobias` (Zhao et al. 2018, numbered
-            lines with brackets, two in a row with the same two people), or `winogender` (Rudinger
-            et al. 2018, the TSV of all sentences).
-        bad: Takes rows that cannot be used.
-
-    Yields:
-        One at a time.
-
-    Raises:
-        InputError: For an unknown form; under the policy "fail" for the first problem.
-    """
+    """The usable pronouns of some files, in order."""
     if form not in _FORMS:
         raise InputError(
             f"{form!r} is no form of files with pronouns\nchoose one of {', '.join(_FORMS)}"

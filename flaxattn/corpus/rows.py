@@ -42,24 +42,7 @@ def read_rows(
     kind: str | None = None,
     header: bool = True,
 ) -> Iterator[Row]:
-    """The usable rows of a file, in order.
-
-    Args:
-        path: `.txt`, `.tsv`, `.csv`, `.jsonl`, each also with `.gz` or `.zst`, or `.parquet`, or
-            `.arrow`.
-        columns: columns that a row must have, and gets; None for all. A text file has one, which
-            gets this name, or `text`.
-        bad: takes the problems.
-        kind: a value of `lines.KINDS`, where the name of the file does not tell.
-        header: whether the first line of a TSV or CSV names the columns; if not, `columns` names
-            all of them in order.
-
-    Yields:
-        One row at a time; a file is never held in memory.
-
-    Raises:
-        InputError: under the policy "fail", for the first problem.
-    """
+    """The usable rows of a file, in order."""
     if problem := refused(path, kind):
         return bad.report(problem)
     kind = kind or kind_of(path)
@@ -75,17 +58,7 @@ def read_rows(
 
 
 def text_of(row: Row, column: str, bad: BadRows, *, empty: bool = False) -> str | None:
-    """A value that must be text.
-
-    Args:
-        row: the row.
-        column: name of the column.
-        bad: takes the problem.
-        empty: whether nothing but white space is allowed.
-
-    Returns:
-        The text, or None if it is none, which was reported.
-    """
+    """A value that must be text."""
     value = row.values[column]
     if isinstance(value, str):
         if value.isascii() and "\0" not in value and (empty or value.strip()):

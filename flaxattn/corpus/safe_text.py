@@ -15,15 +15,7 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # the d
 
 
 def safe_name(name: str) -> str:
-    """A file name for any string, the same on every system.
-
-    Args:
-        name: Such as the id of a text; it may hold slashes, dots, control characters.
-
-    Returns:
-        Letters, digits, `_`, `-` and single dots inside, at most 73 characters. A name that had to
-        be changed ends in 12 digits of its sha256, so that different names stay different.
-    """
+    """A file name for any string, the same on every system."""
     kept = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
     kept = re.sub(r"\.{2,}", ".", kept)[:_LONGEST].strip(".-")
     if kept == name and kept.split(".")[0].upper() not in _reserved():
@@ -39,27 +31,12 @@ def _reserved() -> set[str]:
 
 
 def csv_cell(text: str) -> str:
-    """Text that a spreadsheet shows instead of computing.
-
-    Args:
-        text: Of a cell.
-
-    Returns:
-        The same, after an apostrophe if it would begin a formula.
-    """
+    """Text that a spreadsheet shows instead of computing."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def printable(text: str) -> str:
-    r"""Text that a terminal shows instead of obeying.
-
-    Args:
-        text: Anything.
-
-    Returns:
-        The same with control characters, line ends, lone surrogates and characters that turn the
-        direction of text as escapes such as `\x1b`.
-    """
+    r"""Text that a terminal shows instead of obeying."""
 
     def escaped(character: str) -> str:
         obeyed = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")

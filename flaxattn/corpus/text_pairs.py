@@ -47,17 +47,7 @@ def read_text_pairs(
     wrong: bool,
     prefix: str | None = None,
 ) -> Iterator[TextPair]:
-    """Pairs of some tables, in order.
-
-    Args:
-        paths: Files with their kinds; None for the kind that the name tells.
-        bad: Takes rows that cannot be used.
-        wrong: Whether the column `wrong` is needed.
-        prefix: Column of the beginning of the target, for an encoder-decoder; None for none.
-
-    Raises:
-        InputError: Under the policy "fail", for the first problem.
-    """
+    """Pairs of some tables, in order."""
     fields = {name: name for name in (*COLUMNS, *(["wrong"] if wrong else []))}
     fields |= {} if prefix is None else {"prefix": prefix}
     for path, kind in paths:

@@ -65,13 +65,7 @@ class Text:
 def plain_texts(
     texts: Sequence[str], text_b: Sequence[str] | None = None, first: int = 0
 ) -> list[Text]:
-    """Strings as texts of a corpus, called by their numbers.
-
-    Args:
-        texts: in order.
-        text_b: the second text, or the target, of each.
-        first: number of the first one.
-    """
+    """Strings as texts of a corpus, called by their numbers."""
     seconds = [None] * len(texts) if text_b is None else text_b
     pairs = zip(texts, seconds, strict=True)
     return [Text(n, str(n), text, second) for n, (text, second) in enumerate(pairs, first)]
@@ -84,20 +78,7 @@ def annotated_text(sentence: Sentence, index: int = 0) -> Text:
 
 
 def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> Iterator[Text]:
-    """The usable texts of a corpus, in order; those of a corpus without the bad rows.
-
-    Args:
-        files: what `find_inputs` found.
-        columns: where the texts stand.
-        bad: takes files and rows that cannot be used.
-
-    Yields:
-        One text at a time. Memory does not grow with the corpus: ids that were seen are kept in a
-        temporary file.
-
-    Raises:
-        InputError: under the policy "fail", for the first problem.
-    """
+    """The usable texts of a corpus, in order; those of a corpus without the bad rows."""
     index = 0
     with _ids() as is_new:
         for file in files:

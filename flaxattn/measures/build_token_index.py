@@ -106,22 +106,6 @@ def build_head_index(
 
     Memory: the vectors of 32,768 positions and of one text more, 2 L E bytes each. On disk 2 L E
     + 4 L H bytes per token, and the texts.
-
-    Args:
-        model: An encoder or a decoder with its tokenizer.
-        texts: Single texts; those with a tree give tokens a part of speech and a relation.
-        out: Folder that is not there yet, or is empty.
-        wanted: Which vectors.
-        reading: How texts are read.
-        settings: What else `index.json` shall tell.
-
-    Returns:
-        The number of texts.
-
-    Raises:
-        InputError: For a model of another family, an unknown kind or layer, a folder that holds
-            files, pairs of texts, or no text that can be used.
-        CheckpointError: If it cannot be written.
     """
     check_family(model)
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
@@ -155,15 +139,7 @@ def build_head_index(
 
 
 def bytes_per_token(model: Pretrained, wanted: Wanted) -> int:
-    """Number of bytes that an index holds for each token, beside the text.
-
-    Args:
-        model: An encoder or a decoder.
-        wanted: Which vectors.
-
-    Raises:
-        InputError: For a model of another family.
-    """
+    """Number of bytes that an index holds for each token, beside the text."""
     check_family(model)
     size = sides(model.config)[0]
     # All heads together may be wider than hidden states.
@@ -176,21 +152,8 @@ def token_vector(
 ) -> tuple[int, str, Float[np.ndarray, " D"]]:
     """The vector of a token of any text, to search for in an index.
 
-    Args:
-        model: The one that the index was made with.
-        index: Says which vectors.
-        text: The text.
-        token: Its position, special tokens counted; or a word, of which the first piece where it
-            first stands is taken.
-        layer: Number of the layer.
-        head: Number of the head; None for hidden states.
-
     Returns:
         Position and piece of the token, and its vector, of norm one.
-
-    Raises:
-        InputError: For another model than that of the index, a token that is not there, or a layer
-            or head that is not in the index.
     """
     check_family(model)
     _check_model(model, index)
@@ -211,14 +174,7 @@ def token_vector(
 def observed(
     module: nn.Module, params: Any, given: Any, wanted: Wanted
 ) -> tuple[Float[Array, "L B H S D"], Array]:
-    """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most.
-
-    Args:
-        module: With the capture; it keeps hidden states where these are wanted.
-        params: Its parameters.
-        given: Arguments of a call.
-        wanted: Which vectors.
-    """
+    """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most."""
     out, state = module.apply({"params": params}, **given, mutable=["intermediates"])
     trace = Trace.from_variables(state)
     seen = trace.encoder if trace.decoder is None else trace.decoder
@@ -372,14 +328,7 @@ def _place(read: TokenizedText, token: int | str) -> int:
 
 
 def check_family(model: Pretrained) -> None:
-    """Check that tokens of a model can be searched for.
-
-    Args:
-        model: Any.
-
-    Raises:
-        InputError: If it is neither a BERT nor a GPT-2.
-    """
+    """Check that tokens of a model can be searched for."""
     if not isinstance(model, PretrainedBert | PretrainedDecoder | PretrainedT5Encoder):
         raise InputError(
             f"search reads one text, with one stack of heads; {model.name!r} has several\n"
@@ -388,16 +337,7 @@ def check_family(model: Pretrained) -> None:
 
 
 def check_wanted(wanted: Wanted, out: Path) -> None:
-    """Refuse what can be refused before texts are read and a model is loaded.
-
-    Args:
-        wanted: Which vectors.
-        out: Folder of the index.
-
-    Raises:
-        InputError: For an unknown kind, no layer, or a folder that holds other files than standard
-            input, which is kept there.
-    """
+    """Refuse what can be refused before texts are read and a model is loaded."""
     if wanted.kind not in KINDS:
         raise InputError(f"kind {wanted.kind!r} is unknown\nchoose one of {', '.join(KINDS)}")
     if not wanted.layers:

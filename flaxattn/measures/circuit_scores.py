@@ -119,32 +119,14 @@ class HeadCircuits:
             yield f"matching_{distance}", value
 
     def edges(self, kind: str | None = None, count: int | None = None) -> list[dict[str, Any]]:
-        """Pairs of heads by their composition, strongest first.
-
-        Args:
-            kind: One of `KINDS`; None for all.
-            count: Largest number of pairs; None for all.
-
-        Returns:
-            For each pair its kind, side, layer and head of both, `score`, and `above_random`.
-
-        Raises:
-            InputError: If there is no such kind.
-        """
+        """Pairs of heads by their composition, strongest first."""
         columns = self.edge_columns(kind)
         names, length = list(columns), len(columns["score"])
         each = zip(*(columns[name][:count].tolist() for name in names), strict=True)
         return [dict(zip(names, row, strict=True)) for row in each] if length else []
 
     def edge_columns(self, kind: str | None = None) -> dict[str, np.ndarray]:
-        """Columns of the table of `edges`, whole.
-
-        Args:
-            kind: One of `KINDS`; None for all.
-
-        Raises:
-            InputError: If there is no such kind.
-        """
+        """Columns of the table of `edges`, whole."""
         if kind is not None and kind not in KINDS:
             raise InputError(
                 f"kind: expected one of {', '.join(KINDS)}, received {kind!r}.\n"

@@ -57,13 +57,7 @@ class Claim(NamedTuple):
 
 
 def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list[Claim]:
-    """Every role that a head was found to have, by role, the highest score first.
-
-    Args:
-        roles: What was found.
-        evidence: Of scores.
-        side: `encoder`, `decoder` or `cross`.
-    """
+    """Every role that a head was found to have, by role, the highest score first."""
     claims = []
     for name, role in roles.roles.items():
         for i, j in np.argwhere(role.found).tolist():
@@ -81,13 +75,7 @@ def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list
 def measure_claims(
     tally: ScoreAccumulator, labels: Sequence[Label], evidence: Evidence
 ) -> list[Claim]:
-    """Every label that a head earned, and of every measure the three heads with the most of it.
-
-    Args:
-        tally: Over the texts.
-        labels: Of `patterns.head_patterns`.
-        evidence: Of means, patterns, strongest keys and hits.
-    """
+    """Every label that a head earned, and of every measure the three heads with the most of it."""
     claims, side = [], tally.side
     for label in labels:
         column = label_column(label.label)
@@ -121,11 +109,7 @@ def _pattern(label: str) -> str:
 
 
 def label_column(label: str) -> ScoreSpec | None:
-    """The scores by which texts show a label; None for a label that has none of its own.
-
-    Args:
-        label: As `patterns.head_patterns` gives it, or the name of a claim.
-    """
+    """The scores by which texts show a label; None for a label that has none of its own."""
     label = label.removeprefix(_PATTERN)
     if label.startswith(_SYNTACTIC):
         return ScoreSpec("hit", label.removeprefix(_SYNTACTIC))
@@ -133,12 +117,7 @@ def label_column(label: str) -> ScoreSpec | None:
 
 
 def claim_columns(claims: Sequence[Claim], kind: str) -> dict[str, ScoreSpec]:
-    """The score that each claim rests on, by the name of the claim.
-
-    Args:
-        claims: Of `role_claims` or `measure_claims`.
-        kind: Of the scores that claims name without more: `score` or `mean`.
-    """
+    """The score that each claim rests on, by the name of the claim."""
     names = dict.fromkeys(claim.name for claim in claims)
     # Without a colon a name is that of a score: "delimiter" is a role as well as a label.
     labels = {name: label_column(name) for name in names if ":" in name}

@@ -30,16 +30,7 @@ def text_pairs(
     side: str,
     model: "Pretrained | None" = None,
 ) -> list[GoldPairs]:
-    """The gold pairs of some claims in one text; claims that name no pairs there are left out.
-
-    Args:
-        columns: The score that each claim rests on, by name of the claim.
-        trace: Of the text, with weights and without padding.
-        text: With its tree, if there is one.
-        asked: Which roles.
-        side: `encoder`, `decoder` or `cross`.
-        model: It read the text; None for one that was recorded.
-    """
+    """The gold pairs of some claims in one text; claims that name no pairs there are left out."""
     layout = text_layout(trace, text, model)
     alone = trace.decoder is None and trace.cross is None
     terms = terms_for(trace, layout, side, _with_tree(asked, layout), alone=alone)
@@ -49,13 +40,7 @@ def text_pairs(
 
 
 def text_layout(trace: Trace, text: Text, model: "Pretrained | None") -> PositionLabels:
-    """Labels of the positions of a text that was traced, with its tree where that is known.
-
-    Args:
-        trace: Of the text, without padding.
-        text: With its tree, if there is one.
-        model: It read the text; None for one that was recorded.
-    """
+    """Labels of the positions of a text that was traced, with its tree where that is known."""
     layout = labels_of(trace, name=text.id)
     if text.sentence is None:
         return layout

@@ -47,15 +47,7 @@ class HeadDivergence:
 def jensen_shannon(
     first: Float[np.ndarray, "*heads Q K"], second: Float[np.ndarray, "*heads Q K"]
 ) -> Float[np.ndarray, "*heads Q"]:
-    """Divergence of each two rows: the entropy of their mean, less the mean of their entropies.
-
-    Args:
-        first: Rows that sum to one, or to zero where nothing is seen.
-        second: As many.
-
-    Returns:
-        Nats, between 0 and log 2. float64 inside: differences of close rows would drown otherwise.
-    """
+    """Divergence of each two rows: the entropy of their mean, less the mean of their entropies."""
     p, q = (np.asarray(rows, np.float64) for rows in (first, second))
     apart = _relative(p, (p + q) / 2) + _relative(q, (p + q) / 2)
     return np.clip(apart / 2, 0, np.log(2))
@@ -73,10 +65,6 @@ def cosine(
     """Cosine between each two rows; two rows of zeros are alike, one of zeros is like nothing.
 
     A row that holds NaN gives NaN.
-
-    Args:
-        first: Rows of weights.
-        second: As many.
     """
     p, q = (np.asarray(rows, np.float64) for rows in (first, second))
     lengths = np.linalg.norm(p, axis=-1) * np.linalg.norm(q, axis=-1)
@@ -159,20 +147,6 @@ def compare_stores(
 
     Memory: the arrays of one shard of each store, or of one text each where `texts` are named, and
     two numbers for every head. Time grows with the weights that both hold.
-
-    Args:
-        first: With weights, such as of a model before fine-tuning.
-        second: Of the same texts in the same order, such as of the model after it.
-        side: `encoder`, `decoder` or `cross`; default all that both have.
-        texts: Numbers of the texts to compare; default all.
-
-    Returns:
-        The heads, ranked, and what they were compared on.
-
-    Raises:
-        InputError: If the texts or their tokens differ, there is no such text, or no side or head
-            is in both.
-        StoreError: If a shard is not there yet, or damaged.
     """
     if len(first) != len(second) or not len(first):
         raise InputError(

@@ -17,12 +17,7 @@ from flaxattn.text.position_labels import PositionLabels
 
 
 def terms_of(layout: PositionLabels, asked: ScoreOptions) -> Terms:
-    """The sums that make up every number of a head on one text.
-
-    Args:
-        layout: Of the text.
-        asked: Which roles.
-    """
+    """The sums that make up every number of a head on one text."""
     terms = Terms(self_labels(layout))
     _add_means(terms, layout, asked)
     _add_window(terms, layout, asked)

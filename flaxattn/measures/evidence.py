@@ -62,13 +62,7 @@ class Evidence:
         scores: Float[np.ndarray, "T L H"],
         texts: Int[np.ndarray, " T"] | Sequence[int],
     ) -> None:
-        """Take in what some texts say.
-
-        Args:
-            claim: Its name.
-            scores: Of every head in each text; nan where the text says nothing.
-            texts: Numbers of the texts; none of them was taken in for this claim before.
-        """
+        """Take in what some texts say."""
         order = np.argsort(texts)
         numbers = np.asarray(texts, np.int64)[order]
         left = np.asarray(scores, np.float64)[order]
@@ -83,11 +77,7 @@ class Evidence:
             self._put(claim, _Best(*(np.stack(part) for part in zip(*found, strict=True))))
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in.
-
-        Args:
-            other: Of the same heads and other texts, keeping as many; unchanged.
-        """
+        """Take in all that another one took in."""
         for claim, best in other._best.items():
             self._put(claim, best)
 
@@ -99,13 +89,7 @@ class Evidence:
         self._best[claim] = _Best(*(np.take_along_axis(part, order, 0) for part in best))
 
     def of(self, claim: Hashable, layer: int, head: int) -> list[TopText]:
-        """The texts of a claim about a head, the best first.
-
-        Args:
-            claim: Its name; of one that no text was taken in for there is none.
-            layer: Index of the layer.
-            head: Index of the head.
-        """
+        """The texts of a claim about a head, the best first."""
         best = self._best.get(claim)
         if best is None:
             return []
@@ -124,13 +108,6 @@ def covering(evidence: Sequence[Sequence[int]], most: int) -> list[int]:
     The next text is the one with the most claims that none of the others shows; a claim that k of
     them show counts 4^-k. Of equal texts the first is taken, so that the order of claims does not
     matter.
-
-    Args:
-        evidence: Numbers of the texts of each claim.
-        most: How many texts to choose.
-
-    Returns:
-        Their numbers, ascending.
     """
     claims: dict[int, list[int]] = {}
     for claim, texts in enumerate(evidence):

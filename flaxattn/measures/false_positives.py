@@ -39,19 +39,6 @@ def false_positives(
     """Roles that are found where there are none, for a report.
 
     Costs two passes over the texts, whose maps are held: 4 L H N² bytes each.
-
-    Args:
-        model: Any with its tokenizer.
-        texts: Few texts; those of an encoder-decoder with targets.
-        asked: Which roles.
-        test: As the roles were tested.
-        side: `encoder`, `decoder` or `cross`.
-        drawings: How often trees are drawn, where texts have some.
-        reading: How texts are read, and which of them count; those that cannot be used are skipped.
-
-    Returns:
-        `texts`; `untrained`, what the model has before training, with the trees as they are; and
-        `other_trees`, None where there are none. Empty without texts.
     """
     reads = [read for window in windows(model, texts, reading.again) for read in window]
     if not reads:

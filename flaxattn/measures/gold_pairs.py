@@ -95,13 +95,6 @@ def score_pairs(
 
     The score of a syntactic role is told by its hits where these are among the terms: whether the
     strongest key of a word's first token, special tokens left out, lies in the related word.
-
-    Args:
-        name: Name of the claim.
-        column: The score that the claim rests on.
-        terms: Of the text, without those of layers with a window.
-        record: With weights of that text.
-        side: `encoder`, `decoder` or `cross`.
     """
     if column.kind == "score" and (hit := ScoreSpec("hit", column.name)) in terms.hits:
         column = hit
@@ -123,14 +116,7 @@ def judged_pairs(
     allowed: Bool[np.ndarray, " K"] | None = None,
     ranges: Sequence[KeyRange] = (),
 ) -> Int[np.ndarray, "L H P"]:
-    """Judge for every head whether the strongest key of each pair's first query is a gold key.
-
-    Args:
-        pairs: Of one text.
-        record: With weights of that text.
-        allowed: Keys among which the strongest is looked for; None for all.
-        ranges: Keys that a query sees in each layer; empty where it sees all.
-    """
+    """Judge for every head whether the strongest key of each pair's first query is a gold key."""
     weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
     queries = [pair.query[0] for pair in pairs]
     rows: Float[np.ndarray, "L H P K"] = weights[:, :, queries]
@@ -146,12 +132,7 @@ def judged_pairs(
 
 
 def gold_keys(pairs: Sequence[GoldPair], keys: int) -> Bool[np.ndarray, "P K"]:
-    """Mark the gold keys of each pair.
-
-    Args:
-        pairs: Of one text.
-        keys: Number of keys.
-    """
+    """Mark the gold keys of each pair."""
     gold = np.zeros((len(pairs), keys), bool)
     for row, pair in zip(gold, pairs, strict=True):
         for first, last in pair.keys:
@@ -160,11 +141,7 @@ def gold_keys(pairs: Sequence[GoldPair], keys: int) -> Bool[np.ndarray, "P K"]:
 
 
 def runs_of(positions: Sequence[int]) -> tuple[Run, ...]:
-    """Adjacent positions joined.
-
-    Args:
-        positions: In any order.
-    """
+    """Adjacent positions joined."""
     found: list[Run] = []
     for place in sorted(set(positions)):
         if found and found[-1][1] == place - 1:

@@ -66,12 +66,7 @@ class HeadChange:
 def corrected(
     p: Mapping[tuple[str, str], np.ndarray], correction: str
 ) -> dict[tuple[str, str], np.ndarray]:
-    """P-values of several tables, corrected for all of them together.
-
-    Args:
-        p: `[L, H]` by side and name; nan where nothing was tested.
-        correction: `none`, `bonferroni` or `bh`.
-    """
+    """P-values of several tables, corrected for all of them together."""
     if not p:
         return {}
     flat = adjusted(np.concatenate([values.ravel() for values in p.values()]), correction)
@@ -80,20 +75,12 @@ def corrected(
 
 
 def named_role(shares: Mapping[str, float]) -> str:
-    """Name of what gets more than half of the attention, or `mixed`.
-
-    Args:
-        shares: By the names of `ROLES`, at least one.
-    """
+    """Name of what gets more than half of the attention, or `mixed`."""
     best = max(shares, key=lambda name: shares[name])
     return ROLES[best] if shares[best] > MAJORITY else "mixed"
 
 
 def rank(change: HeadChange) -> tuple[bool, float, float]:
-    """Sort key: the most different first, unknown ones last; of statistics alone the surest first.
-
-    Args:
-        change: Of a head.
-    """
+    """Sort key: largest change first, unknown ones last, then the smallest p-value."""
     surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
     return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest

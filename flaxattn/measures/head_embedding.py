@@ -30,15 +30,7 @@ class HeadMap(NamedTuple):
 
 
 def head_map(distances: Float[np.ndarray, " P"]) -> HeadMap:
-    """Points of a plane whose distances are as close to the given ones as can be found.
-
-    Args:
-        distances: Between N heads, all pairs, condensed as scipy has it.
-
-    Returns:
-        Points and how well they show the distances. Costs N³ operations and N² for each of at most
-        300 turns.
-    """
+    """Points of a plane whose distances are as close to the given ones as can be found."""
     wanted = squareform(np.asarray(distances, np.float64))
     if len(distances) == 0:
         return HeadMap(np.zeros((1, 2)), 0.0)
@@ -54,12 +46,7 @@ def head_map(distances: Float[np.ndarray, " P"]) -> HeadMap:
 
 
 def stress(distances: Float[np.ndarray, " P"], points: Float[np.ndarray, "N 2"]) -> float:
-    """Kruskal's stress-1: the root of squared errors of distances over their squares.
-
-    Args:
-        distances: Wanted, condensed.
-        points: Whose distances are compared with them.
-    """
+    """Kruskal's stress-1: the root of squared errors of distances over their squares."""
     shown = pdist(points)
     scale = float((shown**2).sum())
     return float(np.sqrt(((shown - distances) ** 2).sum() / scale)) if scale else 0.0

@@ -111,19 +111,7 @@ def _named(named: dict[str, float], relative_entropy: float) -> str:
 
 
 def head_measures(trace: Trace, *, exclude_first: bool = False) -> list[HeadMeasures]:
-    """Measure every recorded head of a trace's encoder (or decoder).
-
-    Args:
-        trace: With weights. Padding is left out, as query and as key.
-        exclude_first: Whether to leave out the first position as a key, where many heads leave
-            what they have no use for, and to renormalise rows, as `measure` says.
-
-    Returns:
-        One entry per head, by layer and then by head.
-
-    Raises:
-        InputError: If the trace has no weights.
-    """
+    """Measure every recorded head of a trace's encoder (or decoder)."""
     attentions = trace.attentions
     rows = [
         _measure_sequence(trace, attentions, b, exclude_first) for b in range(len(attentions[0]))
@@ -142,18 +130,7 @@ def head_measures(trace: Trace, *, exclude_first: bool = False) -> list[HeadMeas
 
 
 def cross_measures(trace: Trace, *, exclude_first: bool = False) -> list[CrossMeasures]:
-    """Measure every recorded head of a trace's cross-attention.
-
-    Args:
-        trace: With `cross` weights. Padding is left out, of the source and of the target.
-        exclude_first: Whether to leave out the first source piece, as `head_measures` does.
-
-    Returns:
-        One entry per head, by layer and then by head.
-
-    Raises:
-        InputError: If the trace has no such weights.
-    """
+    """Measure every recorded head of a trace's cross-attention."""
     attentions = np.stack([np.asarray(layer) for layer in trace.cross_attentions])
     assert trace.cross is not None
     length, width = attentions.shape[3:]
@@ -236,19 +213,7 @@ def measure(
     *,
     exclude_first: bool = False,
 ) -> dict[str, Float[np.ndarray, "*heads"]]:
-    """Measure square attention maps of one sequence without padding.
-
-    Args:
-        weights: Rows sum to one; any axes before the last two.
-        special: True at pieces the model adds.
-        segments: Segment of each position.
-        exclude_first: Whether the first key is left out of all measures but `first`, the other
-            weights of each row scaled up to a sum of one. A row that has everything there is left
-            out of the means; where no row has anything else, they are 0.
-
-    Returns:
-        The measures of `HeadMeasures` by name, averaged over queries.
-    """
+    """Measure square attention maps of one sequence without padding."""
     length = weights.shape[-1]
     offset = np.arange(length) - np.arange(length)[:, None]
     unknown = np.full(weights.shape[:-2], np.nan)

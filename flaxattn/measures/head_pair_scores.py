@@ -46,15 +46,7 @@ class PairDivergences:
     def __call__(
         self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
     ) -> dict[str, AttentionRecord]:
-        """Compare the heads of a side.
-
-        Args:
-            sides: Records with weights.
-            notes: 1 at the queries of each text that count.
-
-        Returns:
-            A record whose statistics are `pairs` `[L, B, H, N]` and `beginning` `[L, B, H, P P]`.
-        """
+        """Compare the heads of a side."""
         record = sides[self.side]
         assert record.weights is not None
         stats = _compared(record.weights.astype(jnp.float32), notes[_REAL])
@@ -80,17 +72,7 @@ def head_pairs(
     side: str | None = None,
     reading: ReadingOptions = DEFAULTS,
 ) -> Pairs | None:
-    """Divergence between any two heads of a side over texts, and the beginnings of texts.
-
-    Args:
-        model: As for `head_scores`, like what follows.
-        texts: The texts.
-        side: `encoder`, `decoder` or `cross`.
-        reading: How texts are read, and which of them count.
-
-    Returns:
-        None where there is no text.
-    """
+    """Divergence between any two heads of a side over texts, and the beginnings of texts."""
     side = default_side(model, side)
     step = DeviceStep(model.module, [model.params], _CAPTURE, None, PairDivergences(side), (_REAL,))
     room = room_for([model], _CAPTURE, 1, reading.batch_tokens)._replace(packs=False)

@@ -37,13 +37,6 @@ def pair_divergences(
     """Jensen-Shannon divergence between any two heads on each text, the mean over its queries.
 
     Costs N² Q K / 2 logarithms per text; B N Q K numbers exist at a time besides the weights.
-
-    Args:
-        weights: Of N heads of all layers; rows sum to one, those of padding do not count.
-        queries: 1 at those that count, 0 at others.
-
-    Returns:
-        Nats, between 0 and log 2, symmetric; 0 between a head and itself.
     """
     count = weights.shape[1]
     share = (queries / jnp.maximum(queries.sum(-1, keepdims=True), 1))[:, None, :]
@@ -94,20 +87,11 @@ class Pairs:
     def add(
         self, divergences: Float[np.ndarray, "T N N"], beginnings: Float[np.ndarray, "T N P P"]
     ) -> None:
-        """Take in some texts.
-
-        Args:
-            divergences: From `pair_divergences`.
-            beginnings: From `beginning`.
-        """
+        """Take in some texts."""
         self._put(moments_of(np.asarray(divergences, np.float64)), np.asarray(beginnings))
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in.
-
-        Args:
-            other: Of the same heads; unchanged.
-        """
+        """Take in all that another one took in."""
         self._put(other.moments, other.beginnings)
 
     def _put(self, moments: Moments, beginnings: np.ndarray) -> None:
@@ -135,21 +119,12 @@ class Pairs:
 def blank_pairs(
     divergences: Float[np.ndarray, "1 N N"], broken: Bool[np.ndarray, " N"]
 ) -> Float[np.ndarray, "1 N N"]:
-    """Divergences without those of heads whose attention is NaN or infinite.
-
-    Args:
-        divergences: Of one text.
-        broken: Which heads have none.
-    """
+    """Divergences without those of heads whose attention is NaN or infinite."""
     return np.where(broken[:, None] | broken[None], np.nan, divergences)
 
 
 def beginning(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "N P P"]:
-    """Weights between the first positions of a text, with nan where it has none.
-
-    Args:
-        weights: Of one text without padding, of all heads.
-    """
+    """Weights between the first positions of a text, with nan where it has none."""
     found = np.full((weights.shape[0], BEGINNING, BEGINNING), np.nan, np.float32)
     part = np.asarray(weights[:, :BEGINNING, :BEGINNING])
     found[:, : part.shape[1], : part.shape[2]] = part
@@ -164,13 +139,6 @@ def variability(
     V = sum |a(x) - ā| / (2 sum a(x)) over texts x and pairs of positions, with ā the mean of a pair
     over the texts that have it: 0 where attention follows position alone, near 1 where every text
     is looked at in another way.
-
-    Args:
-        beginnings: As `Pairs` holds them.
-        exclude_first: Whether attention to the first position is left out, as Vig & Belinkov do.
-
-    Returns:
-        Between 0 and 1; nan without texts or attention.
     """
     weights = np.asarray(beginnings, np.float64)[..., int(exclude_first) :]
     moments = moments_of(weights)
@@ -188,12 +156,6 @@ def variability_interval(
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
     """Bootstrap interval of `variability`: percentiles over texts drawn anew.
 
-    Args:
-        beginnings: As `Pairs` holds them.
-        level: Of confidence.
-        draws: How often texts are drawn.
-        seed: Of the draws.
-
     Returns:
         Lower and upper end; nan where there are fewer than two texts.
     """
@@ -208,18 +170,7 @@ def variability_interval(
 
 
 def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
-    """The same read off traces with weights.
-
-    Args:
-        traces: Of one text each, or of several.
-        side: `encoder`, `decoder` or `cross`.
-
-    Returns:
-        None where there is no text.
-
-    Raises:
-        InputError: If a trace has no weights there.
-    """
+    """The same read off traces with weights."""
     found: Pairs | None = None
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:

@@ -242,15 +242,7 @@ def _unknown(name: ScoreSpec, hint: str | None) -> str:
 
 
 def each_text(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
-    """Return whether there are trees, and the texts.
-
-    Args:
-        texts: The path of a file, or a list: see `head_stats`.
-        bad: Takes rows that cannot be used.
-
-    Raises:
-        InputError: Where only some texts have trees.
-    """
+    """Return whether there are trees, and the texts."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))

@@ -34,15 +34,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 
 
 def default_side(model: Pretrained, asked: str | None = None) -> str:
-    """The side of a model whose heads are meant: cross-attention where there is any.
-
-    Args:
-        model: Any.
-        asked: The side that a user named, or None.
-
-    Raises:
-        InputError: If the model has no such side.
-    """
+    """The side of a model whose heads are meant: cross-attention where there is any."""
     there = [side.name for side in sizes_of(model.config)]
     if asked is not None and asked not in there:
         raise InputError(
@@ -52,12 +44,7 @@ def default_side(model: Pretrained, asked: str | None = None) -> str:
 
 
 def extents(side: str, lengths: tuple[int, ...]) -> tuple[int, int]:
-    """Queries and keys of a side.
-
-    Args:
-        side: `encoder`, `decoder` or `cross`.
-        lengths: Of source and target; of one text where there is no target.
-    """
+    """Queries and keys of a side."""
     source, target = lengths[0], lengths[-1]
     return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}[
         side

@@ -39,12 +39,6 @@ def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, " P
 
     0 where two heads attend alike, 1 where no query has a key that both attend to. It is a metric.
     Takes N² Q K / 2 terms; where these are more than `TERMS`, fewer queries count, evenly spaced.
-
-    Args:
-        weights: Rows sum to one, or to zero in a head that is switched off.
-
-    Returns:
-        All pairs, condensed as scipy has it.
     """
     count, queries, keys = weights.shape
     kept = int(np.clip(2 * TERMS // max(1, count * count * keys), 1, queries))
@@ -58,11 +52,7 @@ def head_distances(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, " P
 
 
 def distances_of(divergences: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """The metric between 0 and 1 that mean divergences give: the root of what they are in bits.
-
-    Args:
-        divergences: Jensen-Shannon, in nats.
-    """
+    """The metric between 0 and 1 that mean divergences give: the root of what they are in bits."""
     return np.sqrt(np.clip(np.asarray(divergences, np.float64) / np.log(2), 0, 1))
 
 
@@ -70,25 +60,12 @@ def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Liken
     """Order heads so that like ones are side by side, and put them into groups.
 
     By average linkage over `head_distances`.
-
-    Args:
-        weights: Rows sum to one.
-        groups: The most groups there may be.
-
-    Returns:
-        Distances, order and groups.
     """
     return likeness_of(head_distances(weights), len(weights), groups)
 
 
 def likeness_of(distances: Float[np.ndarray, " P"], count: int, groups: int = 8) -> Likeness:
-    """The same of heads whose distances are known.
-
-    Args:
-        distances: All pairs, condensed.
-        count: N.
-        groups: The most groups there may be.
-    """
+    """The same of heads whose distances are known."""
     if count < 2:
         return Likeness(distances, np.zeros(count, int), np.zeros(count, int))
     tree = linkage(distances, "average", optimal_ordering=count <= _ORDERED)
@@ -115,11 +92,7 @@ class MeanDistances:
         self._known: Int[np.ndarray, " P"] = np.zeros(0, int)
 
     def add(self, weights: Float[np.ndarray, "N Q K"]) -> None:
-        """Take in a text, unless it would cost too much.
-
-        Args:
-            weights: Of the same N heads each time; those that are NaN do not count in this text.
-        """
+        """Take in a text, unless it would cost too much."""
         count, queries, keys = weights.shape
         terms = count * count * queries * keys // 2
         if self.texts and self._terms + terms > TERMS:
@@ -141,16 +114,7 @@ class MeanDistances:
 def nearest_heads(
     distances: Float[np.ndarray, " P"], count: int, most: int
 ) -> list[list[tuple[int, float]]]:
-    """List for each head the others that are nearest to it, the nearest first.
-
-    Args:
-        distances: All pairs, condensed; nan where unknown, which is never near.
-        count: Number N of heads.
-        most: Number of others to list.
-
-    Returns:
-        Index and distance of each; of equal ones the first.
-    """
+    """List for each head the others that are nearest to it, the nearest first."""
     square = np.full((count, count), np.nan)
     square[np.triu_indices(count, 1)] = distances
     square = np.fmax(square, square.T)

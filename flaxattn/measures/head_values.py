@@ -51,22 +51,7 @@ class HeadValues:
 def head_values(
     source: Trace | Store, name: str = "entropy", side: str | None = None
 ) -> HeadValues:
-    """A statistic or a measure of every head.
-
-    Args:
-        source: A trace: means over the real queries of each text, then over texts. A store: of
-            statistics that were extracted, over all of its texts.
-        name: A captured statistic, such as `entropy`, or a measure of `HeadMeasures` or
-            `CrossMeasures`, such as `previous`. A statistic is taken before a measure of its name.
-        side: `encoder`, `decoder` or `cross`; default the first there is.
-
-    Returns:
-        float64 numbers with the layers and heads they are of.
-
-    Raises:
-        InputError: If there is no such side, statistic or measure.
-        StoreError: If the store is damaged.
-    """
+    """A statistic or a measure of every head."""
     if isinstance(source, Store):
         return _of_store(source, name, side)
     held = {n: seen for n in SIDES if (seen := getattr(source, n)) is not None}

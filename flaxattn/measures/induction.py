@@ -119,22 +119,7 @@ def repeated_tokens(
     avoid: Sequence[int] = (),
     seed: int = 0,
 ) -> Int[np.ndarray, "B S"]:
-    """Random sequences of different tokens, each repeated once.
-
-    Args:
-        sequences: B.
-        length: n, tokens before they are repeated; no token is twice among them.
-        vocabulary: V; ids are drawn from 0 to V - 1, each as likely.
-        first: Id of the token that every sequence begins with; None for none.
-        avoid: Ids that are not drawn, besides `first`.
-        seed: Of the draws.
-
-    Returns:
-        int32, S = 2 n, or 1 + 2 n with a beginning.
-
-    Raises:
-        InputError: If there are fewer ids than n, or nothing is asked for.
-    """
+    """Random sequences of different tokens, each repeated once."""
     known = np.setdiff1d(np.arange(vocabulary), [*avoid, *([] if first is None else [first])])
     if sequences < 1 or length < 2 or len(known) < length:
         raise InputError(
@@ -148,12 +133,7 @@ def repeated_tokens(
 
 
 def repeat_capture(length: int, layers: Sequence[int] | None = None) -> Capture:
-    """Return the capture that `repeat_scores` needs: three numbers per query, never S x S weights.
-
-    Args:
-        length: n of the sequences.
-        layers: Layers to record; None for all.
-    """
+    """Return the capture that `repeat_scores` needs: three numbers per query."""
     sieves = (Sieve(kind, offsets=(-gap, -gap)) for kind, gap in _gaps(length).items())
     return Capture(stats=tuple(sieves), layers=None if layers is None else tuple(layers))
 
@@ -170,20 +150,6 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
       the one behind it, for which that key is the beginning.
     * duplicate token: share on the same token in the first half, over the queries of the second.
     * induction: share on the token that followed it there, over the same queries.
-
-    Args:
-        trace: Of sequences `[B, 2 n]` or `[B, 1 + 2 n]` as `repeated_tokens` makes them, without
-            padding; its decoder is read, or the encoder if there is none. Weights are read if it
-            has them, else the statistics of `repeat_capture`.
-        length: n.
-        causal: Whether a query sees the keys up to itself only, or all of them; decides what
-            `lift` compares with.
-
-    Returns:
-        Means over the queries of each sequence, then over sequences.
-
-    Raises:
-        InputError: If the sequences are of another length or padded, or the trace holds neither.
     """
     seen = trace.decoder or trace.encoder
     masses = None if seen is None else _masses(seen, length)
@@ -218,17 +184,7 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
 def repeat_tests(
     scores: HeadScores, tau: float = 3.0, alpha: float = 0.05, correction: str = "bh"
 ) -> dict[str, tuple[Float[np.ndarray, "L H"], Bool[np.ndarray, "L H"]]]:
-    """Test which heads are of each kind: a one-sided t-test over sequences of lift above tau.
-
-    Args:
-        scores: Of two sequences or more.
-        tau: A head of a kind has so many times what uniform attention has.
-        alpha: Level of the test.
-        correction: For all heads and kinds: `none`, `bonferroni` or `bh`.
-
-    Returns:
-        Corrected p-values, and whether a head is of the kind, by kind.
-    """
+    """Test which heads are of each kind: a one-sided t-test over sequences of lift above tau."""
     count, shape = scores.sequences, scores.scores[PREVIOUS].shape
     p = []
     for kind in KINDS:

@@ -26,11 +26,7 @@ class KeyRange(NamedTuple):
     right: int | None = None
 
     def counts(self, length: int) -> Int[np.ndarray, " Q"]:
-        """Number of keys that each query of a text sees.
-
-        Args:
-            length: Positions of the text.
-        """
+        """Number of keys that each query of a text sees."""
         place = np.arange(length)
         first = np.zeros(length, int) if self.left is None else np.maximum(place - self.left, 0)
         last = np.full(length, length - 1)
@@ -39,23 +35,14 @@ class KeyRange(NamedTuple):
         return last - first + 1
 
     def mask(self, length: int) -> Bool[np.ndarray, "Q K"]:
-        """True where a query of a text sees a key.
-
-        Args:
-            length: Positions of the text.
-        """
+        """True where a query of a text sees a key."""
         offset = np.arange(length) - np.arange(length)[:, None]
         seen = np.ones((length, length), bool)
         seen &= True if self.left is None else offset >= -self.left
         return seen & (True if self.right is None else offset <= self.right)
 
     def covers(self, queries: Sequence[int], keys: Sequence[int]) -> bool:
-        """Return whether each of some queries sees each of some keys.
-
-        Args:
-            queries: Positions, ascending.
-            keys: Positions, ascending.
-        """
+        """Return whether each of some queries sees each of some keys."""
         before = self.left is None or queries[-1] - keys[0] <= self.left
         return before and (self.right is None or keys[-1] - queries[0] <= self.right)
 
@@ -67,10 +54,6 @@ def ranges_of(config: Any) -> tuple[KeyRange, ...]:
     """Range of keys of each layer of a model with windows; empty for a model without any.
 
     A layer without a window has `EVERY_KEY`, also that of a decoder.
-
-    Args:
-        config: Of any model; where it has `windows`, they are positions before and behind a query,
-            or the number of positions up to the query that a decoder sees.
     """
     windows = getattr(config, "windows", ())
     if all(window is None for window in windows):
@@ -79,12 +62,7 @@ def ranges_of(config: Any) -> tuple[KeyRange, ...]:
 
 
 def recorded_ranges(record: AttentionRecord, side: str) -> tuple[KeyRange, ...]:
-    """Range of keys of each layer of a record with windows; empty for one without any.
-
-    Args:
-        record: Of self-attention.
-        side: `encoder` or `decoder`, where a query sees nothing behind itself.
-    """
+    """Range of keys of each layer of a record with windows; empty for one without any."""
     last = 0 if side == "decoder" else None
     return tuple(
         EVERY_KEY
@@ -95,11 +73,7 @@ def recorded_ranges(record: AttentionRecord, side: str) -> tuple[KeyRange, ...]:
 
 
 def windows_in(ranges: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
-    """The windows among the ranges of layers, each once.
-
-    Args:
-        ranges: Of all layers.
-    """
+    """The windows among the ranges of layers, each once."""
     return tuple(each for each in dict.fromkeys(ranges) if each != EVERY_KEY)
 
 

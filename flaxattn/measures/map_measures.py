@@ -20,19 +20,7 @@ def map_measures(
     *,
     square: bool,
 ) -> dict[str, Float[np.ndarray, "*heads"]]:
-    """Measure maps of one text, of whatever kind.
-
-    Args:
-        maps: Without padding.
-        special: True at keys that the model adds; None where it is not known.
-        square: Whether queries and keys are the same positions.
-
-    Returns:
-        Means over the queries that are given anything, nan where none is: shares of absolute values
-        on the own, previous and next position (nan but for square maps), on the first one, on
-        special ones (nan where they are not known) and on the strongest key; entropy of the shares
-        in nats; and `total`, the mean over all queries of what a row sums to, signs kept.
-    """
+    """Measure maps of one text, of whatever kind."""
     maps = np.asarray(maps, np.float64)
     size = np.abs(maps).sum(-1, keepdims=True)
     shares = np.divide(np.abs(maps), size, out=np.zeros_like(maps), where=size > 0)

@@ -83,24 +83,6 @@ def nearest(
 
     Cost: one product of every vector of the head, P D multiplications, from the disk. Memory: a
     block of 16,384 vectors, the cosines and the tables of one shard.
-
-    Args:
-        index: The index.
-        vector: Of any length.
-        layer: Number of the layer.
-        head: Number of the head; in an index of hidden states it may be left out, then nothing is
-            said of attention.
-        top: How many.
-        one_per_text: Whether only the most similar token of each text counts. Tokens of a text that
-            attend to the same one are much alike, so a single text can take all places.
-
-    Returns:
-        The most similar first, of equal ones those that come first in the corpus. Stored vectors
-        are float16, so cosines are right to about 0.001.
-
-    Raises:
-        InputError: If the index has no such layer or head, or the vector does not fit.
-        StoreError: If what is read of it is damaged.
     """
     if head is None and index.kind != "hidden":
         raise InputError(f"{index.path} has a vector per head\nname a head, such as {layer}.0")
@@ -169,18 +151,7 @@ def _token(tokens: pa.Table, row: int) -> Token:
 
 
 def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:
-    """Count properties of the tokens found, and of those that they attend to most.
-
-    Args:
-        hits: From `nearest`.
-
-    Returns:
-        Counts, the most frequent first: under `found` and, where a head was named, under
-        `strongest`: `tag`, part of speech; `relation` to the governor; `governor`, words to it,
-        negative to the left. Tokens without a tree count in none of these, special ones count as
-        `special`. Under `strongest` also `offset`: positions from a token to the one that it
-        attends to most.
-    """
+    """Count properties of the tokens found, and of those that they attend to most."""
     pairs = [(hit.token, hit.strongest) for hit in hits]
     others = [(one, other) for one, other in pairs if other is not None]
     found = {"found": _kinds([one for one, _ in pairs])}

@@ -83,14 +83,7 @@ class PairExamples:
         self._weighed: dict[tuple[str, str], list[_Weighed]] = {}
 
     def add(self, side: str, text: int, gold: GoldPairs, record: AttentionRecord) -> None:
-        """Take in the gold pairs of one claim in one text.
-
-        Args:
-            side: `encoder`, `decoder` or `cross`.
-            text: Number of the text; texts come in their order.
-            gold: With hits of all heads of the record.
-            record: With weights of that text.
-        """
+        """Take in the gold pairs of one claim in one text."""
         heads = self._heads.get((side, gold.name))
         if not heads or not gold.pairs:
             return
@@ -102,14 +95,7 @@ class PairExamples:
         self._weighed.setdefault((side, gold.name), []).append(one)
 
     def of(self, claim: Claim) -> HeadExamples | None:
-        """Choose the examples of a claim.
-
-        Args:
-            claim: One of those that were given.
-
-        Returns:
-            None for a claim that is about no pairs of the texts that were taken in.
-        """
+        """Choose the examples of a claim."""
         every = self._weighed.get((claim.side, claim.name), [])
         if not every:
             return None
@@ -131,15 +117,7 @@ class PairExamples:
 
 
 def gold_weights(gold: GoldPairs, record: AttentionRecord) -> Float[np.ndarray, "L H P"]:
-    """Add up the weights of each pair's gold keys in the row of its first query.
-
-    Args:
-        gold: Pairs of one text.
-        record: With weights of that text.
-
-    Returns:
-        Shares between 0 and 1; nan for a pair that is not judged, such as one whose row is NaN.
-    """
+    """Add up the weights of each pair's gold keys in the row of its first query."""
     weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
     rows = weights[:, :, [pair.query[0] for pair in gold.pairs]]
     marked = gold_keys(gold.pairs, weights.shape[-1])
@@ -149,10 +127,6 @@ def gold_weights(gold: GoldPairs, record: AttentionRecord) -> Float[np.ndarray, 
 
 def choose_ends(weights: Float[np.ndarray, " N"], most: int) -> tuple[list[int], list[int]]:
     """Choose the largest weights, and of the others the smallest; of equal ones the first.
-
-    Args:
-        weights: None of them nan.
-        most: Number of either.
 
     Returns:
         Indices of the largest, the largest first, and of the smallest, the smallest first.

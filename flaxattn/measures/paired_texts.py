@@ -89,21 +89,13 @@ class PairedTexts:
         self._count = 0
 
     def add(self, values: Float[np.ndarray, "L H"]) -> None:
-        """Take in a text.
-
-        Args:
-            values: Of every head; nan where it is not known.
-        """
+        """Take in a text."""
         self._values.append(np.asarray(values, np.float32))
         self._count += 1
         self._drop()
 
     def merge(self, other: Self) -> None:
-        """Take in all texts of another one.
-
-        Args:
-            other: Of the same heads; unchanged.
-        """
+        """Take in all texts of another one."""
         self._values.extend(other._values)
         self._count += other._count
         self._drop()
@@ -116,10 +108,6 @@ class PairedTexts:
         self, moments: Moments, rule: ClaimRule
     ) -> tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]:
         """Interval of the mean over texts, whatever the order of the texts.
-
-        Args:
-            moments: Of the same numbers.
-            rule: Level, draws and seed.
 
         Returns:
             Lower and upper end; nan where fewer than two texts have a number.
@@ -140,12 +128,7 @@ class PairedTexts:
 def excludes_zero(
     low: Float[np.ndarray, "*shape"], high: Float[np.ndarray, "*shape"]
 ) -> Bool[np.ndarray, "*shape"]:
-    """Return whether intervals lie on one side of 0.
-
-    Args:
-        low: Lower ends; nan where there is no interval.
-        high: Upper ends.
-    """
+    """Return whether intervals lie on one side of 0."""
     return (low > 0) | (high < 0)
 
 

@@ -146,11 +146,6 @@ def _add_syntactic(tally: ScoreAccumulator, add: _Add) -> None:
 
 
 def best_offset(tally: ScoreAccumulator, role: str) -> tuple[int, float]:
-    """The commonest offset from a word to its related word, and how often it is right.
-
-    Args:
-        tally: Of scores on texts with trees.
-        role: A syntactic role.
-    """
+    """The commonest offset from a word to its related word, and how often it is right."""
     offset, count = tally.offsets[role].most_common(1)[0]
     return offset, count / tally.offsets[role].total()

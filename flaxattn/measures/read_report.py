@@ -61,11 +61,7 @@ def read_report(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def is_report(path: Path) -> bool:
-    """Return whether a JSON file is a report, or is damaged so that it may have been one.
-
-    Args:
-        path: The file; it may be missing.
-    """
+    """Return whether a JSON file is a report, or is damaged so that it may have been one."""
     if not path.is_file():
         return False
     try:

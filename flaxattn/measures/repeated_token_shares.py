@@ -18,18 +18,7 @@ FEWEST = 3
 def repeated_token_shares(
     weights: Float[np.ndarray, "*heads Q Q"], tokens: Sequence[str]
 ) -> dict[str, Float[np.ndarray, "*heads"]]:
-    """Measure duplicate-token and induction attention of causal maps.
-
-    Args:
-        weights: Of one text without padding; rows sum to one, keys after the query have 0.
-        tokens: The Q tokens.
-
-    Returns:
-        `duplicate`, the share on earlier occurrences of the query's token, and `induction`, the
-        share on the tokens right after them (before the query itself). Each is the mean over
-        queries that have such a key; empty where the weights are not causal or where fewer than
-        `FEWEST` queries have one.
-    """
+    """Measure duplicate-token and induction attention of causal maps."""
     if np.any(np.triu(np.nan_to_num(weights, nan=1), 1)):
         return {}
     ids = np.unique(np.asarray(tokens, object).astype(str), return_inverse=True)[1]

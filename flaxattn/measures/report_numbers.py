@@ -66,12 +66,6 @@ def read_head_numbers(path: str | PathLike[str]) -> ReportNumbers:
 
     They are the mean scores of `roles`, the means of `stats`, the accuracies of `probe`, the
     effects of `ablate` and `patch`, the scores of `circuits`, and means over texts of `weights`.
-
-    Args:
-        path: Folder of the report, or its JSON file.
-
-    Raises:
-        InputError: If there is no report, if it is damaged, or has no numbers of single heads.
     """
     import pyarrow.parquet as pq
 
@@ -110,14 +104,7 @@ def read_head_numbers(path: str | PathLike[str]) -> ReportNumbers:
 
 
 def report_labels(reports: Sequence[ReportNumbers]) -> list[str]:
-    """Names of reports: that of the command, with the folder where a command has several.
-
-    Args:
-        reports: In any order.
-
-    Raises:
-        InputError: If a report is named twice.
-    """
+    """Names of reports: that of the command, with the folder where a command has several."""
     times = Counter(report.command for report in reports)
     found = [r.command if times[r.command] == 1 else f"{r.command} {r.folder}" for r in reports]
     if len({report.folder.resolve() for report in reports}) < len(found):
@@ -129,13 +116,6 @@ def check_same_model(first: ReportNumbers, second: ReportNumbers) -> None:
     """Refuse reports of different models.
 
     Digests are compared where both reports have them, or else names.
-
-    Args:
-        first: A report.
-        second: Another one.
-
-    Raises:
-        InputError: If their models differ.
     """
     ours, theirs = first.identity, second.identity
     kind = next((kind for kind in ("parameters", "files") if kind in ours and kind in theirs), None)
@@ -155,11 +135,7 @@ def _name(report: ReportNumbers) -> str:
 
 
 def digests_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Digests of the model of a report: of its parameters, and of the files of its directory.
-
-    Args:
-        facts: Of the report.
-    """
+    """Digests of the model of a report: of its parameters, and of the files of its directory."""
     found: dict[str, Any] = {}
     if mark := facts.get("fingerprint"):
         found |= {"parameters": mark["parameters"], "architecture": mark["architecture"]}

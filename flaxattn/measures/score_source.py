@@ -65,18 +65,7 @@ def model_source(
     reading: ReadingOptions = DEFAULTS,
     side: str | None = None,
 ) -> ScoreSource:
-    """Scores of a model's heads on texts, evaluated by the kernel.
-
-    Args:
-        model: Any with its tokenizer.
-        texts: The texts.
-        asked: Which roles.
-        reading: How texts are read, and which of them count.
-        side: `encoder`, `decoder` or `cross`; None for `default_side`.
-
-    Raises:
-        InputError: If the model has no such side.
-    """
+    """Scores of a model's heads on texts, evaluated by the kernel."""
     side, announced = default_side(model, side), list[Sequence[Text]]()
     scored = head_scores(model, texts, asked, side=side, reading=reading, on_texts=announced.append)
 
@@ -100,18 +89,7 @@ def model_source(
 def trace_source(
     traces: Iterable[Trace], side: str, asked: ScoreOptions, reading: ReadingOptions, **facts: Any
 ) -> ScoreSource:
-    """Scores of heads from weights that were traced, one text at a time.
-
-    Args:
-        traces: Of one text each.
-        side: `encoder`, `decoder` or `cross`.
-        asked: Which roles; trees are not known here.
-        reading: Which of the texts count.
-        **facts: Model and data.
-
-    Raises:
-        InputError: If trees or the errors of the notebooks are asked for.
-    """
+    """Scores of heads from weights that were traced, one text at a time."""
     if asked.annotated or (asked.pande_parity and side != "encoder"):
         raise InputError(
             "traces hold no trees, and the notebooks' errors are for an encoder alone\n"
@@ -138,15 +116,7 @@ def traces_of(
     *,
     allow_nonfinite: bool = False,
 ) -> Iterator[Trace]:
-    """Trace the weights of a few texts, some at a time, in their order.
-
-    Args:
-        model: With its tokenizer.
-        texts: The texts.
-        second: The second one of each.
-        truncate: Whether texts over the model's limit are cut.
-        allow_nonfinite: Whether weights that are NaN are kept; otherwise they are an error.
-    """
+    """Trace the weights of a few texts, some at a time, in their order."""
     groups = _small(texts, second)
     every = plain_texts(texts, second)
     shards = [every[i:j] for i, j in groups]

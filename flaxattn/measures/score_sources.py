@@ -67,11 +67,7 @@ _TIMES = " x entropy"
 
 
 def parts_of(source: str) -> tuple[str, ...]:
-    """Statistics of the kernel that a source is made of.
-
-    Args:
-        source: Such as `local`, `block x entropy` or `strongest next`.
-    """
+    """Statistics of the kernel that a source is made of."""
     if source.endswith(_TIMES):
         return source.removesuffix(_TIMES), "entropy"
     if source.startswith(f"{STRONGEST} "):
@@ -80,26 +76,12 @@ def parts_of(source: str) -> tuple[str, ...]:
 
 
 def request_for(parts: Iterable[str]) -> tuple[str | Sieve, ...]:
-    """`Capture.stats` that records statistics of the kernel, each once.
-
-    Args:
-        parts: Their names, see `parts_of`.
-    """
+    """`Capture.stats` that records statistics of the kernel, each once."""
     return tuple(SIEVES.get(name, name) for name in dict.fromkeys(parts))
 
 
 def source_of(source: str, stats: Mapping[str, Any], rare: Any, space: Any = np) -> Any:
-    """The row statistic of a name.
-
-    Args:
-        source: Its name.
-        stats: What it is made of, `[*heads, Q]` each.
-        rare: Position of the rarest token, broadcastable with these; -1 for none.
-        space: NumPy or `jax.numpy`, whichever the statistics are of.
-
-    Returns:
-        `[*heads, Q]`.
-    """
+    """The row statistic of a name."""
     if source.endswith(_TIMES):
         return stats[source.removesuffix(_TIMES)] * stats["entropy"]
     kind, _, where = source.partition(" ")
@@ -120,11 +102,6 @@ def recorded_parts(
 
     A sieve counts by its conditions, not by its name. Where the strongest keys of each query were
     recorded, the strongest one of the text itself is among them, if enough were.
-
-    Args:
-        stats: By recorded name, `[*heads, Q]`, those of `topk` with an axis R behind.
-        capture: The request they were recorded with.
-        labels: Of the text, without the axis B.
     """
     names = (*PLAIN_STATISTICS, RECEIVED, ARGMAX)
     found = {name: np.asarray(stats[name]) for name in names if name in stats}
@@ -158,11 +135,7 @@ _TOP = 4  # with at most three delimiters, the strongest token of the text is am
 
 
 def capture_hint(part: str) -> str:
-    """Arguments of `Capture` that would record a statistic, for a message.
-
-    Args:
-        part: See `parts_of`.
-    """
+    """Arguments of `Capture` that would record a statistic, for a message."""
     sieve = SIEVES.get(part)
     if part == STRONGEST:
         return f'stats=("topk({_TOP})",)'

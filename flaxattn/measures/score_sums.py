@@ -57,12 +57,7 @@ class ScoreSums:
 
     @classmethod
     def of(cls, terms: Sequence[Terms], side: str = "encoder") -> "ScoreSums":
-        """All sums that any of these texts needs.
-
-        Args:
-            terms: Of the texts.
-            side: `encoder`, `decoder` or `cross`.
-        """
+        """All sums that any of these texts needs."""
 
         def every(name: str) -> tuple:
             return tuple(dict.fromkeys(key for one in terms for key in getattr(one, name)))
@@ -84,11 +79,7 @@ class ScoreSums:
         return Capture(stats=request_for(self.parts) or ("max",))
 
     def room(self, terms: Sequence[Terms]) -> tuple[int, int]:
-        """Numbers of single weights and of strongest keys of the text that has most of them.
-
-        Args:
-            terms: Of the texts.
-        """
+        """Numbers of single weights and of strongest keys of the text that has most of them."""
         pairs = [len(one.places) for one in terms]
         hits = [sum(map(len, one.hits.values())) for one in terms]
         return _rounded(max(pairs, default=0)), _rounded(max(hits, default=0))
@@ -101,15 +92,7 @@ class ScoreSums:
         room: tuple[int, int],
         dtype: Any = np.float32,
     ) -> tuple[Labels, dict[str, np.ndarray]]:
-        """Labels and coefficients of a batch as arrays; rows without a text stay 0.
-
-        Args:
-            texts: Terms of each text.
-            rows: Of the batch, at least as many.
-            shape: Q and K of the batch, at least those of every text.
-            room: From `room`, of texts that these are among.
-            dtype: Of the coefficients.
-        """
+        """Labels and coefficients of a batch as arrays; rows without a text stay 0."""
         (queries, keys), (pairs, hits) = shape, room
         row_terms = np.zeros((rows, len(self.rows), queries), dtype)
         key_terms = np.zeros((rows, len(self.keys), keys), dtype)
@@ -144,12 +127,7 @@ class ScoreSums:
         return labels._replace(pairs=_as_labels(pair_at) if self.pairs else None), notes
 
     def unpacked(self, sums: Mapping[str, np.ndarray], terms: Terms) -> _Numbers:
-        """The numbers of one text by score; those it has no value for are left out.
-
-        Args:
-            sums: What `summed` made, of one text: `[*heads, R]` each.
-            terms: Of the text.
-        """
+        """The numbers of one text by score; those it has no value for are left out."""
         found: dict[ScoreSpec, np.ndarray] = {}
         for r, (column, source) in enumerate(self.rows):
             if (column, source) in terms.rows:
@@ -163,15 +141,7 @@ class ScoreSums:
     def __call__(
         self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
     ) -> dict[str, AttentionRecord]:
-        """Evaluate the sums inside the compiled step.
-
-        Args:
-            sides: Records with the statistics of `capture`.
-            notes: From `packed`.
-
-        Returns:
-            A record whose statistics are `rows`, `keys`, `pairs` and `hits` `[L, B, H, R]`.
-        """
+        """Evaluate the sums inside the compiled step."""
         record = sides[self.side]
         sums = self.summed(record.stats, notes, jnp)
         return {self.side: AttentionRecord(stats=sums, layers=record.layers, heads=record.heads)}
@@ -179,16 +149,7 @@ class ScoreSums:
     def summed(
         self, stats: Mapping[str, Any], notes: Mapping[str, Any], space: Any = np
     ) -> dict[str, Any]:
-        """Sums of row statistics, of attention received, of single weights and of hits.
-
-        Args:
-            stats: Statistics of the kernel by name, `[L, B, H, …]`.
-            notes: From `packed`.
-            space: NumPy or `jax.numpy`.
-
-        Returns:
-            `[L, B, H, R]` by kind.
-        """
+        """Sums of row statistics, of attention received, of single weights and of hits."""
         found = {}
         # Products that no accelerator rounds to fewer bits: [L, B, H, x] @ [B, x, R].
         exact = {} if space is np else {"precision": jax.lax.Precision.HIGHEST}
@@ -218,27 +179,14 @@ class ScoreSums:
 
 
 def blanked(values: _Numbers, broken: Bool[np.ndarray, "*heads"]) -> _Numbers:
-    """Scores of a text without those of heads whose attention is NaN or infinite there.
-
-    Args:
-        values: Of all heads.
-        broken: Which heads have none.
-    """
+    """Scores of a text without those of heads whose attention is NaN or infinite there."""
     if not broken.any():
         return values
     return {column: np.where(broken, np.nan, array) for column, array in values.items()}
 
 
 def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Numbers:
-    """Every number of every head on one text, from dense weights.
-
-    Args:
-        weights: Rows that sum to one, of a text without padding; any axes before the last two.
-        terms: The sums wanted, see `score_terms` and `side_terms`.
-
-    Returns:
-        `[*heads]` by score.
-    """
+    """Every number of every head on one text, from dense weights."""
     sums = ScoreSums.of([terms])
     pairs = np.array([*terms.places], int).reshape(-1, 2)
     labels = terms.labels.labels._replace(pairs=_as_labels(pairs))
@@ -247,16 +195,7 @@ def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Num
 
 
 def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Terms) -> _Numbers:
-    """Every number of every head on one text that recorded statistics tell.
-
-    Args:
-        stats: By name, `[*heads, Q]`, those of `topk` with an axis R behind.
-        capture: The request they were recorded with.
-        terms: The sums wanted.
-
-    Returns:
-        By score; those that need a statistic that was not recorded are left out.
-    """
+    """Every number of every head on one text that recorded statistics tell."""
     held = recorded_parts(stats, capture, terms.labels.labels)
     lacking = {c for c, source in terms.rows if not held.keys() >= {*parts_of(source)}}
     terms = dataclasses.replace(
@@ -273,11 +212,7 @@ def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Te
 
 
 def capture_hints(terms: Terms) -> dict[ScoreSpec, str]:
-    """Arguments of `Capture` that would record what each score is made of.
-
-    Args:
-        terms: Of a text.
-    """
+    """Arguments of `Capture` that would record what each score is made of."""
     found: dict[ScoreSpec, str] = {}
     for column, source in terms.rows:
         parts = parts_of(source)
@@ -325,12 +260,7 @@ def _stacked(texts: Sequence[Labels], rows: int, shape: tuple[int, int]) -> Labe
 
 
 def blank_labels(labels: Labels, shape: tuple[int, int]) -> Labels:
-    """Labels of the same kinds for another side, which equal nothing and are of no class.
-
-    Args:
-        labels: Of a batch.
-        shape: Q and K of the other side.
-    """
+    """Labels of the same kinds for another side, which equal nothing and are of no class."""
     found: dict[str, np.ndarray] = {}
     for name, array in labels._asdict().items():
         if array is not None:

@@ -124,11 +124,7 @@ class Terms:
         return rows | self.keys.keys() | self.pairs.keys() | self.hits.keys()
 
     def restricted(self, only: Sequence[ScoreSpec] | None) -> "Terms":
-        """The terms of some scores, and of those that they are differences of.
-
-        Args:
-            only: The scores; None for all.
-        """
+        """The terms of some scores, and of those that they are differences of."""
         if only is None:
             return self
         wanted = {*only}
@@ -150,11 +146,7 @@ _OWN, _OTHER = ScoreSpec("mean", "own segment"), ScoreSpec("mean", "other segmen
 
 
 def check_relations(relations: Sequence[str]) -> tuple[str, ...]:
-    """Relations that can be asked for; `all` stands for every universal one.
-
-    Raises:
-        InputError: For one that is none of Universal Dependencies, whatever its subtype, or none.
-    """
+    """Relations that can be asked for; `all` stands for every universal one."""
     if list(relations) == ["all"]:
         return UNIVERSAL_RELATIONS
     for relation in relations:

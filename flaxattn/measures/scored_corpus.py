@@ -55,18 +55,7 @@ def collect(
     bad: BadRows | None = None,
     lowest: int = 0,
 ) -> ScoredCorpus:
-    """Go through a source once and keep what a report needs.
-
-    Args:
-        source: Scores of texts.
-        kinds: Kinds of scores whose best texts are kept.
-        best: Number of texts kept for each score and head.
-        bad: Counts the texts that were left out.
-        lowest: Number of texts with the lowest scores kept for each score and head.
-
-    Raises:
-        InputError: If there is no text.
-    """
+    """Go through a source once and keep what a report needs."""
     tally, evidence, kept, count = ScoreAccumulator(), Evidence(best), [], 0
     least = Evidence(max(1, lowest))
     texts: dict[int, Text] = {}

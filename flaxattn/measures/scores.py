@@ -120,14 +120,7 @@ def gathered(
     found: Sequence[tuple[Terms, Mapping[ScoreSpec, Float[np.ndarray, "L H"]]]],
     side: str = "encoder",
 ) -> Scores:
-    """Scores of texts whose numbers are known.
-
-    Args:
-        layers: Number of the layer at each index.
-        heads: Number of the head at each index.
-        found: Terms and numbers of each text.
-        side: `encoder`, `decoder` or `cross`.
-    """
+    """Scores of texts whose numbers are known."""
     columns = dict.fromkeys(column for _, values in found for column in values)
     values = {column: _gap(len(found), len(layers), len(heads)) for column in columns}
     roles = dict.fromkeys(role for terms, _ in found for role in terms.ceilings)
@@ -175,15 +168,6 @@ def scores_of(
 
     An encoder without a decoder has the roles of `score_terms`; other sides have those of
     `side_terms`.
-
-    Args:
-        traces: Of one text each, or of several.
-        asked: Which roles; trees come with `layouts` only.
-        layouts: Of every text, in order; default what the traces tell.
-        side: `encoder`, `decoder` or `cross`.
-
-    Raises:
-        InputError: If a trace has no weights there, does not tell special pieces, or there is none.
     """
     given = None if layouts is None else iter(layouts)
     found, layers, heads = [], (), ()
@@ -204,15 +188,7 @@ def scores_of(
 
 
 def side_of(trace: Trace, side: str) -> AttentionRecord:
-    """The record of a side, with weights of all positions.
-
-    Args:
-        trace: Of one text.
-        side: `encoder`, `decoder` or `cross`.
-
-    Raises:
-        InputError: If there is no such record.
-    """
+    """The record of a side, with weights of all positions."""
     seen = getattr(trace, side) if side in SIDES else None
     if seen is None or seen.weights is None:
         there = [name for name in SIDES if (s := getattr(trace, name)) and s.weights is not None]
@@ -306,14 +282,7 @@ class ScoreAccumulator:
 
 
 def moments_of(values: Float[np.ndarray, "T *shape"]) -> Moments:
-    """Moments over texts of those that have a value, that is, are not nan.
-
-    Args:
-        values: Of T texts.
-
-    Returns:
-        Means are nan where no text has a value.
-    """
+    """Moments over texts of those that have a value, that is, are not nan."""
     there = ~np.isnan(values)
     count = there.sum(0)
     known = np.where(there, values, 0).astype(np.float64)

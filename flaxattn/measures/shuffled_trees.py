@@ -53,16 +53,7 @@ def found_by_chance(
     causal: bool = False,
     watch: Watch = watch_in_notebooks,
 ) -> Chance:
-    """Test syntactic roles under trees whose words are drawn anew.
-
-    Args:
-        texts: Maps and layouts, with trees.
-        asked: Which relations; its seed is that of the drawings.
-        test: As the roles are tested.
-        drawings: How often trees are drawn.
-        causal: Whether a query sees the keys up to itself only.
-        watch: Receives progress.
-    """
+    """Test syntactic roles under trees whose words are drawn anew."""
     shape = texts[0][0].shape[:2]
     numbers = tuple(range(shape[0])), tuple(range(shape[1]))
     counts = np.zeros((drawings, 3), int)
@@ -89,12 +80,7 @@ def _counts(roles: Roles) -> tuple[int, int, int]:
 
 
 def shuffled(layout: PositionLabels, random: np.random.Generator) -> PositionLabels:
-    """The same text under a tree of the same shape and relations, over words in another order.
-
-    Args:
-        layout: With a tree.
-        random: Draws the order.
-    """
+    """The same text under a tree of the same shape and relations, over words in another order."""
     order = random.permutation(len(layout.words)).tolist()
     arcs = [Arc(order[arc.dependent], order[arc.governor], arc.relation) for arc in layout.arcs]
     return dataclasses.replace(layout, arcs=arcs)

@@ -44,11 +44,7 @@ class SideLabels(NamedTuple):
 
 
 def self_labels(layout: PositionLabels) -> SideLabels:
-    """Labels of self-attention over a text.
-
-    Args:
-        layout: Labels of the text's positions.
-    """
+    """Labels of self-attention over a text."""
     count = len(layout)
     tokens = np.where(layout.special, -1, _numbered(layout.tokens))
     previous = np.roll(tokens, 1)
@@ -68,13 +64,7 @@ def self_labels(layout: PositionLabels) -> SideLabels:
 def cross_labels(
     written: Sequence[str], pieces: Sequence[str], special: Bool[np.ndarray, " K"]
 ) -> SideLabels:
-    """Labels of attention from a target to its source.
-
-    Args:
-        written: Token that the decoder wrote at each of Q positions.
-        pieces: Tokens of the source, K.
-        special: True at source tokens the model adds.
-    """
+    """Labels of attention from a target to its source."""
     queries, keys = len(written), len(pieces)
     numbers = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     own = np.array([numbers.get(piece, -1) for piece in written], np.int32)

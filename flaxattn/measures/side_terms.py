@@ -47,14 +47,7 @@ _CROSS = ("diagonal", "end", "first", "copy")
 def self_terms(
     layout: PositionLabels, asked: ScoreOptions, *, causal: bool, window: KeyRange | None = None
 ) -> Terms:
-    """Scores of self-attention over a text.
-
-    Args:
-        layout: Of the text; its trees are used where `asked.annotated`.
-        asked: Which relations, and the seed of unrelated words.
-        causal: Whether a query sees the keys up to itself only.
-        window: Keys that a query sees in layers with a window; None for other layers.
-    """
+    """Scores of self-attention over a text."""
     names = (*_SELF, "induction" if causal else "next")
     reach = window or (CAUSAL if causal else EVERY_KEY)
     terms = Terms(self_labels(layout))
@@ -69,13 +62,7 @@ def self_terms(
 def cross_terms(
     written: Sequence[str], pieces: Sequence[str], special: Bool[np.ndarray, " K"]
 ) -> Terms:
-    """Scores of attention from a target to its source.
-
-    Args:
-        written: Token that the decoder wrote at each of Q positions.
-        pieces: Tokens of the source, K.
-        special: True at source tokens the model adds.
-    """
+    """Scores of attention from a target to its source."""
     terms = Terms(cross_labels(written, pieces, special))
     _add_sets(terms, _CROSS, np.ones((len(written), len(pieces)), bool))
     _add_means(terms, _CROSS)
@@ -113,16 +100,6 @@ def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreO
     """The scores of one text on a side of a model.
 
     An encoder that has no decoder beside it has the scores of `score_terms`.
-
-    Args:
-        metadata: The text and, beside an encoder, its target; attention records are not read, but
-            whether there is a decoder decides which scores an encoder has.
-        layout: Of the text: of the source where there is a target.
-        side: `encoder`, `decoder` or `cross`.
-        asked: Which relations; trees are over sources.
-
-    Raises:
-        InputError: If the trace does not tell the tokens that the side needs.
     """
     if side == "cross":
         if not metadata.written or metadata.special is None:
@@ -154,17 +131,7 @@ def terms_for(
     alone: bool,
     windows: Sequence[KeyRange] = (),
 ) -> Terms:
-    """The scores of one text, whichever side of whichever model reads it.
-
-    Args:
-        metadata: See `side_terms`.
-        layout: Of the text.
-        side: `encoder`, `decoder` or `cross`.
-        asked: Which relations.
-        alone: Whether the side is an encoder without a decoder.
-        windows: Keys that a query sees in layers with a window, each range once; what the errors
-            of the notebooks are asked of knows none.
-    """
+    """The scores of one text, whichever side of whichever model reads it."""
     made = terms_of(layout, asked) if alone else side_terms(metadata, layout, side, asked)
     made = made.restricted(asked.only)
     if asked.pande_parity or not windows:

@@ -29,12 +29,6 @@ def t_test(
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
     """t-test of whether means exceed a bound, elementwise, with n - 1 degrees of freedom.
 
-    Args:
-        moments: Over n observations.
-        bound: That of the null hypothesis.
-        two_sided: Whether means below the bound count too.
-        population: Whether the deviation is divided by n in place of n - 1.
-
     Returns:
         t and p. Of fewer than two observations both are nan. Where all are the same, t is infinite
         with the sign of the difference and p is 0, but 1 where a one-sided test finds no excess;
@@ -80,13 +74,6 @@ def sign_flip_test(
     do, t being the sum over the root of the sum of squares, if that is smaller.
 
     Costs 8,192 T multiplications for each test at most.
-
-    Args:
-        differences: Of T pairs, all of them finite numbers.
-        seed: Of the draws, which are the same for all tests.
-
-    Returns:
-        p of each test; 1 where all differences are 0, nan of fewer than two pairs.
     """
     count, shape = len(differences), differences.shape[1:]
     if count < 2:
@@ -159,13 +146,6 @@ def ratio_interval(
     seed: int,
 ) -> tuple[float, float]:
     """Bootstrap interval of a ratio of sums over texts: percentiles of that of texts drawn anew.
-
-    Args:
-        parts: Of T texts, such as words that are right.
-        wholes: Of the same texts, such as all words; at least one is above 0.
-        level: Of confidence, between 0 and 1.
-        draws: Number of ratios that are drawn.
-        seed: Random seed of the draws.
 
     Returns:
         Lower and upper end; nan where there are fewer than two texts.

@@ -52,19 +52,7 @@ def store_source(
     reading: ReadingOptions = DEFAULTS,
     side: str | None = None,
 ) -> ScoreSource:
-    """Scores of the texts of a store, from weights or from the statistics that it holds.
-
-    Args:
-        store: Opened for reading.
-        trees: CoNLL-U files with the trees of its texts, in their order.
-        asked: Which roles.
-        reading: Which of the texts count.
-        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
-
-    Raises:
-        InputError: For a side that the store lacks, or trees that cannot be used.
-        StoreError: If a shard is not there yet, or damaged.
-    """
+    """Scores of the texts of a store, from weights or from the statistics that it holds."""
     sides = store.shard(0).sides
     side = side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
     facts = {"model": store.plan["model"]["name"]}
@@ -116,11 +104,7 @@ class _Reader:
     bad: BadRows
 
     def parts(self, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
-        """Scores of all texts.
-
-        Args:
-            refused: Takes what would record each number of the texts, known or not.
-        """
+        """Scores of all texts."""
         capture = capture_from_json(self.store.plan["capture"])
         traces, read = iter(self.store), 0
         for window in self._windows():

@@ -34,37 +34,13 @@ def bleu(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> Score:
-    """Corpus BLEU (Papineni et al. 2002) on detokenised texts.
-
-    Args:
-        hypotheses: a translation per sentence.
-        references: the right one of each.
-        tokenize: sacrebleu's tokeniser of both.
-        lowercase: ignore case.
-
-    Raises:
-        InputError: the numbers of sentences differ, there is none, or no such tokeniser.
-        UnavailableError: sacrebleu is not installed.
-    """
+    """Corpus BLEU (Papineni et al. 2002) on detokenised texts."""
     metrics = check_bleu(hypotheses, references, tokenize)
     return _score(metrics.BLEU(lowercase=lowercase, tokenize=tokenize), hypotheses, references)
 
 
 def check_bleu(sentences: Sequence[str], references: Sequence[str], tokenize: str) -> Any:
-    """Refuse what `bleu` cannot judge; sources will do, before they are translated.
-
-    Args:
-        sentences: translations, or their sources.
-        references: the right translation of each.
-        tokenize: sacrebleu's tokeniser.
-
-    Returns:
-        The module `sacrebleu.metrics`.
-
-    Raises:
-        InputError: as for `bleu`.
-        UnavailableError: sacrebleu is not installed.
-    """
+    """Refuse what `bleu` cannot judge; sources will do, before they are translated."""
     _check(sentences, references)
     metrics = sacrebleu_metrics()
     known = metrics.BLEU.TOKENIZERS
@@ -80,11 +56,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def sacrebleu_metrics() -> Any:
-    """The module `sacrebleu.metrics`.
-
-    Raises:
-        UnavailableError: sacrebleu is not installed.
-    """
+    """The module `sacrebleu.metrics`."""
     try:
         from sacrebleu import metrics
     except ImportError as error:

@@ -19,25 +19,14 @@ from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, A
 
 
 def tree_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool = False) -> Terms:
-    """The sums of the tree alone, of a text that has one.
-
-    Args:
-        layout: Of the text.
-        asked: Which relations.
-        causal: Whether a query sees the keys up to itself only.
-    """
+    """The sums of the tree alone, of a text that has one."""
     terms = Terms(self_labels(layout))
     add_tree(terms, layout, asked, CAUSAL if causal else EVERY_KEY)
     return terms
 
 
 def add_tags(terms: Terms, layout: PositionLabels) -> None:
-    """Add the attention to each part of speech, a mean over queries.
-
-    Args:
-        terms: Of the text; changed.
-        layout: Of the text, with annotated words.
-    """
+    """Add the attention to each part of speech, a mean over queries."""
     for tag in UNIVERSAL_TAGS:
         members = [p for w, t in zip(layout.words, layout.tags, strict=True) if t == tag for p in w]
         keys = np.zeros(len(layout))
@@ -48,14 +37,7 @@ def add_tags(terms: Terms, layout: PositionLabels) -> None:
 def add_tree(
     terms: Terms, layout: PositionLabels, asked: ScoreOptions, reach: KeyRange = EVERY_KEY
 ) -> None:
-    """Add scores of related words, of unrelated ones as far apart, and of any dependency.
-
-    Args:
-        terms: Of the text; changed.
-        layout: Of the text, with a tree.
-        asked: Which relations, and the seed of unrelated words.
-        reach: Keys that a query sees: pairs of words count where the first sees all of the second.
-    """
+    """Add scores of related words, of unrelated ones as far apart, and of any dependency."""
     place = _first_occurrences(layout) if asked.pande_parity else None
     visible = reach.counts(len(layout)).tolist()
     for name, arcs, others in related(layout, asked):
@@ -80,14 +62,7 @@ def add_tree(
 
 
 def add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabels) -> None:
-    """Add whether the strongest key of a word's first token lies in the related word.
-
-    Args:
-        terms: Of the text; changed.
-        name: Of the relation.
-        arcs: Pairs of words that it links.
-        layout: Of the text.
-    """
+    """Add whether the strongest key of a word's first token lies in the related word."""
     for side in ("governor", "dependent"):
         role, words = f"{side}({name})", [ends(arc, side) for arc in arcs]
         terms.hits[ScoreSpec("hit", role)] = [
@@ -108,15 +83,7 @@ def _seen(
 def related(
     layout: PositionLabels, asked: ScoreOptions
 ) -> Iterator[tuple[str, list[Arc], list[Arc]]]:
-    """Arcs of every relation of a text, and pairs of words as far apart that none links.
-
-    Args:
-        layout: Of the text.
-        asked: Which relations, and the seed of the other pairs.
-
-    Yields:
-        Name of the relation, or `any`; its arcs; the others, one for each where there is one.
-    """
+    """Arcs of every relation of a text, and pairs of words as far apart that none links."""
     draws = np.random.default_rng([asked.seed, zlib.crc32(layout.name.encode())])
     links = {(arc.dependent, arc.governor) for arc in layout.arcs}
     links |= {(governor, dependent) for dependent, governor in links}
@@ -127,12 +94,7 @@ def related(
 
 
 def ends(arc: Arc, side: str) -> tuple[int, int]:
-    """Query word and key word of an arc.
-
-    Args:
-        arc: A word and its governor.
-        side: The key word: `governor` or `dependent`.
-    """
+    """Query word and key word of an arc."""
     if side == "governor":
         return arc.dependent, arc.governor
     return arc.governor, arc.dependent

@@ -27,12 +27,7 @@ _LIFTS = ("score", "control")
 
 
 def with_windows(terms: Terms, windowed: Mapping[KeyRange, Terms]) -> Terms:
-    """The sums of a text, and beside them those of layers with a window.
-
-    Args:
-        terms: For layers that see every key.
-        windowed: For layers with a window, by its range.
-    """
+    """The sums of a text, and beside them those of layers with a window."""
     rows, keys, pairs = dict(terms.rows), dict(terms.keys), dict(terms.pairs)
     for number, own in enumerate(windowed.values()):
         rows |= {(_marked(c, number), s): row for (c, s), row in own.rows.items() if _differs(c)}
@@ -46,13 +41,7 @@ def by_layer(
     layers: Sequence[KeyRange],
     windows: Sequence[KeyRange],
 ) -> dict[ScoreSpec, Float[np.ndarray, "L H"]]:
-    """The scores of each layer among those of all kinds of layers.
-
-    Args:
-        values: Scores of the sums that `with_windows` made.
-        layers: Range of keys of the layer at each index.
-        windows: The keys of `windowed`, in their order.
-    """
+    """The scores of each layer among those of all kinds of layers."""
     if not windows:
         return dict(values)
     plain = {c: array for c, array in values.items() if _SEEN not in c.kind}
@@ -71,13 +60,7 @@ def by_layer(
 
 
 def lifts_within(layout: PositionLabels, asked: ScoreOptions, reach: KeyRange) -> Terms:
-    """Lifts of an encoder by itself over uniform attention to the keys that a query sees.
-
-    Args:
-        layout: Of the text.
-        asked: Which roles.
-        reach: The keys; a window on both sides.
-    """
+    """Lifts of an encoder by itself over uniform attention to the keys that a query sees."""
     terms, band = Terms(self_labels(layout)), _Band.of(reach, len(layout))
     plain, keys = layout.plain, band.keys
 

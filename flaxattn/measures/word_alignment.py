@@ -34,20 +34,6 @@ def word_alignment(
     piece that it wrote, `trace.written`, not to the one that the decoder read there. Pieces become
     words as in Clark et al. 2019, section 4.1: what a source word receives is the sum over its
     pieces, what a target word gives is the mean over its own. Special pieces are no words.
-
-    Args:
-        trace: With `cross` weights; `words` and `decoder_words` say how pieces form words.
-            Without them each piece that is neither special nor padding is a word.
-        layer: Number of a decoder layer, or several; default the last but one recorded, which
-            aligns best in Transformers of six (Garg et al. 2019; Kobayashi et al. 2020).
-        heads: Numbers of heads; default all.
-
-    Returns:
-        For every sequence its pairs (source word, target word) in the order of the target: one
-        for each target word that gives any source word weight.
-
-    Raises:
-        InputError: If the trace holds no cross-attention weights or no such layer or head.
     """
     found = []
     for b in range(len(trace)):
@@ -64,21 +50,7 @@ def word_weights(
     layer: int | Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "T S"]:
-    """Cross-attention of one sequence between words, as `word_alignment` compares it.
-
-    Args:
-        trace: With `cross` weights.
-        sequence: Which sequence of the batch.
-        layer: Number of a decoder layer, or several; default the last but one recorded.
-        heads: Numbers of heads; default all.
-
-    Returns:
-        float32, a row for each target word, a column for each source word. A row sums to less than
-        one where special pieces were attended to.
-
-    Raises:
-        InputError: If the trace holds no cross-attention weights or no such layer or head.
-    """
+    """Cross-attention of one sequence between words, as `word_alignment` compares it."""
     pieces = piece_weights(trace, sequence, layer, heads)
     written, read = word_members(trace, sequence)
     means = written / np.maximum(written.sum(0), 1)
@@ -90,15 +62,8 @@ def word_members(
 ) -> tuple[Bool[np.ndarray, "T N"], Bool[np.ndarray, "S M"]]:
     """Group target tokens by each of N words, and source tokens by each of M words.
 
-    Args:
-        trace: With `cross` weights.
-        sequence: Which sequence of the batch.
-
     Returns:
         True where a piece belongs to a word.
-
-    Raises:
-        InputError: If the trace holds no cross-attention weights or no such sequence.
     """
     b = trace.place(sequence)
     length, width = np.shape(cross(trace).weights)[-2:]
@@ -112,20 +77,7 @@ def piece_weights(
     layer: int | Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "T S"]:
-    """Cross-attention of one sequence, averaged over layers and heads, padding included.
-
-    Args:
-        trace: With `cross` weights.
-        sequence: Which sequence of the batch.
-        layer: Number of a decoder layer, or several; default the last but one recorded.
-        heads: Numbers of heads; default all.
-
-    Returns:
-        float32, a row for each written piece, a column for each source piece.
-
-    Raises:
-        InputError: If the trace holds no cross-attention weights or no such layer or head.
-    """
+    """Cross-attention of one sequence, averaged over layers and heads, padding included."""
     seen = cross(trace)
     layers, chosen = chosen_maps(trace, layer, heads)
     columns = [seen.heads.index(head) for head in chosen]
@@ -135,16 +87,7 @@ def piece_weights(
 def chosen_maps(
     trace: Trace, layer: int | Sequence[int] | None, heads: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Numbers of the decoder layers and of the heads that a request means.
-
-    Args:
-        trace: With `cross` weights.
-        layer: Number of a decoder layer, or several; None for the last but one recorded.
-        heads: Numbers of heads; None for all.
-
-    Raises:
-        InputError: If the trace holds no cross-attention weights or no such layer or head.
-    """
+    """Numbers of the decoder layers and of the heads that a request means."""
     seen = cross(trace)
     if layer is None:
         layer = seen.layers[max(0, len(seen.layers) - 2)]
@@ -153,11 +96,7 @@ def chosen_maps(
 
 
 def cross(trace: Trace) -> AttentionRecord:
-    """The record of cross-attention, which is sure to have weights of all positions.
-
-    Raises:
-        InputError: If the trace has none, or a window of them.
-    """
+    """The record of cross-attention, which is sure to have weights of all positions."""
     if trace.cross is None or trace.cross.weights is None:
         raise InputError(
             "An alignment is read off cross-attention weights; this trace holds none.\n"
@@ -175,15 +114,8 @@ def pharaoh(pairs: Iterable[Pair]) -> str:
 def read_pharaoh(line: str) -> tuple[set[Pair], set[Pair]]:
     """Read one sentence's alignment.
 
-    Args:
-        line: Links between words, numbered from 0 and parted by spaces: `i-j` is sure, `i?j` or
-            `ipj` possible.
-
     Returns:
         The sure pairs, and the possible ones, of which the sure ones are part.
-
-    Raises:
-        InputError: If something else stands there.
     """
     sure: set[Pair] = set()
     possible: set[Pair] = set()
@@ -209,18 +141,6 @@ def alignment_error_rate(
     """Alignment error rate of a corpus (Och & Ney 2003).
 
     1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), the sizes counted over all sentences; 0 is best.
-
-    Args:
-        found: A, the pairs found in each sentence, as `word_alignment` returns them.
-        sure: S, the sure pairs of each sentence.
-        possible: P, the possible ones; S is part of it whether it is repeated there or not.
-            Default S.
-
-    Returns:
-        Between 0 and 1.
-
-    Raises:
-        InputError: If the numbers of sentences differ, or there are no links at all.
     """
     possible = sure if possible is None else possible
     if not len(found) == len(sure) == len(possible):

@@ -54,11 +54,7 @@ class Alignment(NamedTuple):
     implementation: str
 
     def look(self, states: Float[Array, "R N"]) -> Look:
-        """Attend from one state of every sequence; R / B sequences in a row share a source.
-
-        Args:
-            states: s, what attends.
-        """
+        """Attend from one state of every sequence; R / B sequences in a row share a source."""
         batch, rows = self.keys.shape[0], states.shape[0]
         query = (states @ self.query).reshape(batch, -1, 1, self.query.shape[1])
         hidden = nn.tanh(query + self.keys[:, None])
@@ -72,12 +68,7 @@ class Alignment(NamedTuple):
     def weigh(
         self, scores: Float[Array, "B Q K"], **asked: Any
     ) -> tuple[Float[Array, "B Q C"], Intermediates]:
-        """Softmax and average. The scores are a bias to queries and keys that are zero.
-
-        Args:
-            scores: -inf where a key is not to be attended.
-            **asked: `labels` and `capture` of the kernel.
-        """
+        """Softmax and average. The scores are a bias to queries and keys that are zero."""
         values = self.values[:, :, None]
         zero = jnp.zeros((*scores.shape[:2], *values.shape[2:]), values.dtype)
         output, saw = attention(
@@ -122,12 +113,7 @@ class AdditiveAttention(nn.Module):
     def __call__(
         self, context: Float[Array, "B K C"], mask: Bool[Array, "B K"] | None = None
     ) -> Alignment:
-        """Read the source.
-
-        Args:
-            context: h, keys and values come from here.
-            mask: True at real positions.
-        """
+        """Read the source."""
         init = nn.initializers.lecun_normal()
         query = self.param("query", init, (self.query_features, self.features))
         score = self.param("score", nn.initializers.normal(0.1), (self.features,))
@@ -149,11 +135,6 @@ class AdditiveAttention(nn.Module):
         """Record what T steps saw, one row of attention each.
 
         Whatever is asked, the scores of all steps are kept: 4 R T K bytes.
-
-        Args:
-            source: What was looked at.
-            looks: Of every step, `[R, T, …]`, with scores and queries.
-            labels: What sieve statistics need to know about the positions.
         """
         assert looks.scores is not None and looks.query is not None
         batch, length, _ = source.keys.shape

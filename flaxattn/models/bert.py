@@ -74,26 +74,7 @@ class Bert(_Model):
         head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
-        """Run the model.
-
-        Args:
-            input_ids: Word pieces.
-            attention_mask: Non-zero where a position may be attended; default everywhere.
-            token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
-            position_ids: Default 0, 1, …, also for sequences padded on the left, as published; of
-                the RoBERTa family, rows of its table, counted over ids that are not padding.
-            segment_ids: Which of several packed sequences a position belongs to; it attends to
-                those of its own only. Give `position_ids` with it, which start anew in each.
-            starts: First position of each packed sequence, where it is pooled; default 0.
-            key_classes: Bitmask of each position's classes, for sieve statistics.
-            labels: Labels of positions by side, for statistics; the model's own for those left out.
-            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
-                head as it is, 0 silences it. What attention saw is recorded all the same.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            `last_hidden_state`, `pooler_output`, and `hidden_states` if kept.
-        """
+        """Run the model."""
         if token_type_ids is None:
             token_type_ids = jnp.zeros_like(input_ids)
         places = default_positions(self.config, input_ids) if position_ids is None else position_ids
@@ -164,17 +145,7 @@ class BertForPreTraining(_Model):
         masked_positions: Int[Array, "B P"] | None = None,
         **options: Any,
     ) -> ModelOutput:
-        """Run the model.
-
-        Args:
-            *inputs: As for `Bert`, by position or by name.
-            masked_positions: Score only these positions; default all.
-            **options: As for `Bert`.
-
-        Returns:
-            The encoder's output with `prediction_logits` and `seq_relationship_logits`; of an
-            ALBERT, `sop_logits`: whether the sentences are in order.
-        """
+        """Run the model."""
         bert = self._bert()
         out = bert(*inputs, **options)
         head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
@@ -288,11 +259,7 @@ _HEADS: Mapping[str, type[nn.Module]] = {
 
 
 def architectures_of(config: BertConfig) -> Mapping[str, type[nn.Module]]:
-    """Classes by the names that Hugging Face gives them, the one without head first.
-
-    Args:
-        config: Of a BERT or of a variant.
-    """
+    """Classes by the names that Hugging Face gives them, the one without head first."""
     variant = config.variant
     heads = {**_HEADS, **({"ForPreTraining": ReplacedTokenDetector} if variant.detects else {})}
     return {variant.prefix + head: heads[head] for head in variant.heads}

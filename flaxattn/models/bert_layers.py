@@ -37,12 +37,7 @@ _FAR = 128  # distance from which on all share a bias of MPNet
 
 
 def default_positions(config: EncoderConfig, input_ids: Int[Any, "B S"]) -> Int[Any, "B S"]:
-    """Rows of the table of positions where a caller names none.
-
-    Args:
-        config: Says whether positions are counted over ids that are not padding.
-        input_ids: NumPy or JAX.
-    """
+    """Rows of the table of positions where a caller names none."""
     if config.variant.positions_from_ids and config.position_embedding_type == "absolute":
         real = (input_ids != config.pad_token_id).astype("int32")
         return real.cumsum(1, dtype="int32") * real + config.first_position - 1

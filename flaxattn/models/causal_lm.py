@@ -31,19 +31,11 @@ class CausalLM(Model):
         return out.replace(logits=self.scores(out.last_hidden_state))
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
-        """Scores of the token that follows, over the vocabulary.
-
-        Args:
-            x: Output of the decoder, or some positions of it.
-        """
+        """Scores of the token that follows, over the vocabulary."""
         raise NotImplementedError
 
     def length_arguments(self, text_lengths: Int[Array, " R"]) -> dict[str, Array]:
-        """Return what the decoder is told of the lengths of texts; nothing by default.
-
-        Args:
-            text_lengths: Tokens of the longest text so far, for every text.
-        """
+        """Return what the decoder is told of the lengths of texts; nothing by default."""
         del text_lengths
         return {}
 
@@ -61,12 +53,6 @@ class CausalLM(Model):
         """Scores of the token after the last of `ids`, with `cache` mutable.
 
         Positions are counted from the first real token, so a prompt is padded on the left.
-
-        Args:
-            ids: The prompt or a part of it, or one token of every text.
-            context: What `begin` returned; zeros after the last token of a text are not read.
-            position_ids: Of the tokens, padding counted; None for those the prompt begins with.
-            visible: Which cached positions each text sees, where several share a cache.
         """
         batch, length = context.shape
         rows = len(ids) // batch
@@ -87,24 +73,14 @@ class CausalLM(Model):
 
 
 def prompt_starts(context: Int[Array, "B P"]) -> Int[Array, " B"]:
-    """Positions before each prompt.
-
-    Args:
-        context: What `begin` returned.
-    """
+    """Positions before each prompt."""
     return (context != 0).argmax(1)
 
 
 def at_last(
     x: Float[Array, "B S E"], attention_mask: Int[Array, "B S"] | None
 ) -> Float[Array, "B E"]:
-    """The last real position of every text, where a classifier reads it.
-
-    Args:
-        x: Output of a decoder.
-        attention_mask: Non-zero at real positions; None for all. Where it is longer than `x`,
-            positions past the end of `x` mean its last one.
-    """
+    """The last real position of every text, where a classifier reads it."""
     if attention_mask is None:
         return x[:, -1]
     real = jnp.asarray(attention_mask).astype(bool)

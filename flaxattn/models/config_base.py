@@ -183,17 +183,7 @@ class HFConfig:
 
 
 def check_integer(name: str, number: Any, least: int, most: int) -> None:
-    """Check a setting that counts something.
-
-    Args:
-        name: Of the setting.
-        number: Its value.
-        least: The smallest one that is accepted.
-        most: The largest one.
-
-    Raises:
-        CheckpointError: It is no integer, or out of this range.
-    """
+    """Check a setting that counts something."""
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise CheckpointError(
             f"{name} is of the wrong type: expected an integer, got {shown(number)}.\n"
@@ -206,15 +196,7 @@ def check_integer(name: str, number: Any, least: int, most: int) -> None:
 
 
 def check_layer_types(types: Sequence[Any], layers: int) -> None:
-    """Check that every layer has a type of attention.
-
-    Args:
-        types: `SLIDING` or `FULL` for each layer.
-        layers: L.
-
-    Raises:
-        CheckpointError: A layer has none, or one that is not implemented.
-    """
+    """Check that every layer has a type of attention."""
     if len(types) != layers:
         raise CheckpointError(
             f"layer_types names {len(types)} layers, num_hidden_layers is {layers}.\n"
@@ -251,17 +233,7 @@ CAUSAL: Mapping[str, Any] = {"is_causal": True}
 
 
 def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
-    """Refuse settings that would change the arithmetic.
-
-    Args:
-        kind: What is read, for the message.
-        settings: The content of a `config.json`.
-        supported: The one value of each setting that is implemented, or a tuple of several; it may
-            be absent or null.
-
-    Raises:
-        CheckpointError: A setting has another value.
-    """
+    """Refuse settings that would change the arithmetic."""
     for name, value in supported.items():
         values = value if isinstance(value, tuple) else (value,)
         if (found := settings.get(name)) is not None and found not in values:
@@ -272,16 +244,7 @@ def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[s
 
 
 def check_pruned(pruned: Pruned, layers: int, heads: int) -> None:
-    """Check that the heads that layers lack are heads, and that every layer has one left.
-
-    Args:
-        pruned: For each layer the numbers of its heads that were removed; or empty.
-        layers: L.
-        heads: H.
-
-    Raises:
-        CheckpointError: They are not.
-    """
+    """Check that the heads that layers lack are heads, and that every layer has one left."""
     if pruned and len(pruned) != layers:
         raise CheckpointError(
             f"pruned_heads names {len(pruned)} layers, the model has {layers}.\n"
@@ -301,15 +264,7 @@ def check_pruned(pruned: Pruned, layers: int, heads: int) -> None:
 
 
 def pruned_from_hf(setting: Any, layers: int) -> Pruned:
-    """Heads that each layer lacks, from `pruned_heads` of a `config.json`.
-
-    Args:
-        setting: Lists of heads by the number of their layer, or None.
-        layers: L.
-
-    Raises:
-        CheckpointError: It names a layer that there is not.
-    """
+    """Heads that each layer lacks, from `pruned_heads` of a `config.json`."""
     named = {int(layer): tuple(sorted(heads)) for layer, heads in (setting or {}).items()}
     if not named:
         return ()
@@ -323,21 +278,13 @@ def pruned_from_hf(setting: Any, layers: int) -> Pruned:
 
 
 def pruned_to_hf(pruned: Pruned) -> dict[str, dict[str, list[int]]]:
-    """The setting `pruned_heads` of a `config.json`; nothing if no layer lacks a head.
-
-    Args:
-        pruned: For each layer the numbers of its heads that were removed.
-    """
+    """The setting `pruned_heads` of a `config.json`; nothing if no layer lacks a head."""
     named = {str(layer): list(heads) for layer, heads in enumerate(pruned) if heads}
     return {"pruned_heads": named} if named else {}
 
 
 def class_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Class names of a classifier, in id order; empty where a `config.json` names none.
-
-    Args:
-        settings: Its content.
-    """
+    """Class names of a classifier, in id order; empty where a `config.json` names none."""
     if names := settings.get("id2label"):
         return tuple(names[key] for key in sorted(names, key=int))
     if (count := settings.get("num_labels")) is None:

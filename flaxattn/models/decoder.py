@@ -134,14 +134,7 @@ class RotaryDecoderLayer(nn.Module):
 
 
 def norm(config: DecoderConfig, x: Array, dtype: Dtype, name: str) -> Float[Array, "B S E"]:
-    """The norm of a model, as a submodule of the calling module.
-
-    Args:
-        config: Says which.
-        x: Normalised over its last axis.
-        dtype: Of the result.
-        name: In the parameter tree.
-    """
+    """The norm of a model, as a submodule of the calling module."""
     if config.norm == "layer":
         return layer_norm(x, epsilon=config.norm_eps, dtype=dtype, name=name)
     return RMSNorm(config.norm_eps, dtype, config.norm == "rms_plus_one", name=name)(x)
@@ -215,11 +208,7 @@ class RotaryDecoder(Model):
 
 
 def kinds_of_layers(config: DecoderConfig) -> list[dict[str, Any]]:
-    """Attributes of `RotaryDecoderLayer` that differ from layer to layer.
-
-    Args:
-        config: Names windows and rotary positions.
-    """
+    """Attributes of `RotaryDecoderLayer` that differ from layer to layer."""
     turned = config.rotary_layers or (True,) * config.num_hidden_layers
     kinds = []
     for window, rotary in zip(config.windows, turned, strict=True):
@@ -247,11 +236,7 @@ class DecoderLM(CausalLM):
         return {"text_lengths": text_lengths}
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
-        """Scores of the token that follows, over the vocabulary, capped where the model does so.
-
-        Args:
-            x: Output of `RotaryDecoder`, or some positions of it.
-        """
+        """Scores of the token that follows, over the vocabulary, capped where the model does so."""
         c = self.config
         if c.tie_word_embeddings:
             embedding = self.model.variables["params"]["words"]["embedding"]
@@ -320,11 +305,7 @@ class DecoderForQuestionAnswering(Model):
 
 
 def architectures(config: DecoderConfig) -> Mapping[str, type[nn.Module]]:
-    """Modules by Hugging Face's class names of a model type, the one without head first.
-
-    Args:
-        config: Names the model type.
-    """
+    """Modules by Hugging Face's class names of a model type, the one without head first."""
     stem = TYPES[config.model_type].stem
     text = f"{stem}Text" if config.model_type == "gemma3_text" else stem
     return {

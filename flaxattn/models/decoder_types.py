@@ -111,12 +111,7 @@ def _without_rotary(settings: Mapping[str, Any], layer: int) -> bool:
 
 
 def has_rotary(settings: Mapping[str, Any], layer: int) -> bool:
-    """Return whether a layer of a SmolLM3 has rotary positions.
-
-    Args:
-        settings: The content of a `config.json`.
-        layer: Number of the layer.
-    """
+    """Return whether a layer of a SmolLM3 has rotary positions."""
     if (rotary := settings.get("no_rope_layers")) is not None:
         return bool(rotary[layer])
     return (layer + 1) % (settings.get("no_rope_layer_interval") or 4) != 0
@@ -290,9 +285,5 @@ TYPES: Mapping[str, DecoderType] = {
 
 
 def switches(kind: str) -> Mapping[str, Any]:
-    """Row of the table for one model type, with what all types share.
-
-    Args:
-        kind: A key of `TYPES`.
-    """
+    """Row of the table for one model type, with what all types share."""
     return {**_SHARED, **TYPES[kind].switches}

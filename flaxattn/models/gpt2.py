@@ -135,21 +135,6 @@ class GPT2(Model):
         With `cache` mutable, the first call fills a cache of `cache_length` positions, and later
         calls continue: they get the next pieces with their `position_ids`, and an `attention_mask`
         as long as the cache.
-
-        Args:
-            input_ids: Pieces of the texts.
-            attention_mask: Non-zero at real positions; default everywhere.
-            position_ids: Default 0, 1, …, also for texts padded on the left, as published.
-            segment_ids: Of packed texts: a position attends only to those of its own. Give
-                `position_ids` with it, which start anew in each.
-            key_classes: Bitmask of each position's classes, for sieve statistics.
-            labels: Labels of positions by side, for statistics; the model's own for those left out.
-            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
-                head as it is, 0 silences it. What attention saw is recorded all the same.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            `last_hidden_state`, and `hidden_states` if kept.
         """
         mask = real_positions(attention_mask)
         places = counted(input_ids) if position_ids is None else position_ids
@@ -194,11 +179,7 @@ class GPT2LM(CausalLM):
             self.output = self.param("output", init, (c.n_embd, c.vocab_size))
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
-        """Scores of the piece that follows, over the vocabulary.
-
-        Args:
-            x: Output of `GPT2`, or some positions of it.
-        """
+        """Scores of the piece that follows, over the vocabulary."""
         tied = self.config.tie_word_embeddings
         embedding = self.model.words.embedding if tied else self.output.T
         return vocabulary_scores(x, embedding, dtype=self.dtype)

@@ -36,16 +36,7 @@ def identity_rule() -> Iterator[None]:
 
 
 def elementwise(function: Function, x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Apply a function to every number; under `identity_rule` its slope is that of its secant.
-
-    Args:
-        function: Of single numbers, 0 at 0.
-        x: Any shape.
-
-    Returns:
-        `function(x)`, with the gradient f(x) / x in place of f'(x) under the rule, so that
-        gradient times number is the same before the function as behind it.
-    """
+    """Apply a function to every number; under `identity_rule` its slope is that of its secant."""
     return _by_secant(function, x) if _identity_rule.get() else function(x)
 
 

@@ -45,12 +45,7 @@ class Heads(NamedTuple):
 
 
 def axes_of(site: str, name: str) -> tuple[str, ...]:
-    """Axes of `value` or `where` in one layer; the last one of vectors is left out of `where`.
-
-    Args:
-        site: One of `SITES`.
-        name: `value` or `where`.
-    """
+    """Axes of `value` or `where` in one layer; the last one of vectors is left out of `where`."""
     axes = AXES[site]
     return axes if name == "value" or axes == MAP else axes[:-1]
 
@@ -58,18 +53,7 @@ def axes_of(site: str, name: str) -> tuple[str, ...]:
 def fitted(
     name: str, site: str, array: Any, shape: tuple[int, ...], heads: Heads | None = None
 ) -> Array:
-    """The value or mask of an intervention with as many axes as the site, of the heads present.
-
-    Args:
-        name: `value` or `where`.
-        site: One of `SITES`.
-        array: Broadcasts to the axes of the site in one layer, all heads counted.
-        shape: Of the array that is changed.
-        heads: Those that it has; None for all.
-
-    Raises:
-        InputError: If it does not broadcast.
-    """
+    """The value or mask of an intervention with as many axes as the site, of the heads present."""
     axes, received = axes_of(site, name), jnp.shape(array)
     named = zip(AXES[site], shape, strict=True)
     sizes = [heads.total if heads and axis == "H" else n for axis, n in named][: len(axes)]
@@ -93,18 +77,7 @@ def numbered(
     shape: tuple[int, ...],
     heads: Heads | None = None,
 ) -> Bool[Array, "..."]:
-    """True at some heads or positions, with as many axes as the site.
-
-    Args:
-        name: `heads`, or `positions`, which are those of queries in maps.
-        site: One of `SITES`.
-        numbers: Those that are chosen.
-        shape: Of the array that is changed.
-        heads: For `heads`, those that the array has; None for all.
-
-    Raises:
-        InputError: For a number outside.
-    """
+    """True at some heads or positions, with as many axes as the site."""
     letter = "H" if name == "heads" else "Q" if AXES[site] == MAP else "S"
     axis = AXES[site].index(letter)
     held = np.arange(shape[axis]) if heads is None else np.asarray(heads.present)
@@ -119,13 +92,7 @@ def numbered(
 
 
 def with_pruned(x: Array, site: str, heads: Heads) -> Array:
-    """The array of all heads, 0 for those that were pruned.
-
-    Args:
-        x: With the axes of the site, of the heads present.
-        site: One of `SITES`.
-        heads: Those that there are.
-    """
+    """The array of all heads, 0 for those that were pruned."""
     if "H" not in AXES[site]:
         return x
     axis = AXES[site].index("H")
@@ -135,15 +102,7 @@ def with_pruned(x: Array, site: str, heads: Heads) -> Array:
 
 
 def whole_numbers(name: str, numbers: Any) -> tuple[int, ...] | None:
-    """Numbers of layers, heads or positions in the given order, each once; None for all.
-
-    Args:
-        name: Of the numbers.
-        numbers: One, or several.
-
-    Raises:
-        InputError: For anything but whole numbers from 0 on.
-    """
+    """Numbers of layers, heads or positions in the given order, each once; None for all."""
     if numbers is None:
         return None
     listed = list(numbers) if isinstance(numbers, Iterable) else [numbers]

@@ -300,11 +300,7 @@ def with_interventions(
 def edits_of_layer(
     interventions: "Sequence[tuple[Intervention, Mapping[str, Array]]]",
 ) -> dict[str, Any]:
-    """The collection `interventions` inside of one layer, by module and site.
-
-    Args:
-        interventions: Those that change the layer, each with its part of `of_layers`.
-    """
+    """The collection `interventions` inside of one layer, by module and site."""
     tree: dict[str, dict[str, Any]] = {}
     for one, own in interventions:
         module = "cross_attention" if one.side == "cross" else "attention"
@@ -316,14 +312,7 @@ def edits_of_layer(
 
 
 def edited(module: nn.Module, site: str, x: Array, heads: Heads | None = None) -> Array:
-    """An array that a module computes, changed by the interventions at that site.
-
-    Args:
-        module: Bound; its collection `interventions` holds the edits.
-        site: One of `SITES`.
-        x: With the axes of the site.
-        heads: Those that x has; None for all.
-    """
+    """An array that a module computes, changed by the interventions at that site."""
     edits = module.get_variable("interventions", site, ())
     x = changed(edits, x, heads)
     if is_recorded(edits) and module.is_mutable_collection("sites"):
@@ -344,11 +333,7 @@ def changed(
 
 
 def is_recorded(edits: "Sequence[tuple[Intervention, Mapping[str, Array]]]") -> bool:
-    """Return whether one of the edits of a site asks for its values.
-
-    Args:
-        edits: Interventions at one site.
-    """
+    """Return whether one of the edits of a site asks for its values."""
     return any(intervention.operation == "record" for intervention, _ in edits)
 
 
@@ -390,12 +375,7 @@ def site_values(state: Mapping[str, Any]) -> dict[str, dict[str, Float[Array, "L
 
 
 def edits_of_maps(module: nn.Module, heads: Heads | None) -> Edits | None:
-    """Functions that change scores and weights, for the kernel; None where nothing does.
-
-    Args:
-        module: A bound attention module.
-        heads: Those that it has; None for all.
-    """
+    """Functions that change scores and weights, for the kernel; None where nothing does."""
     functions = {
         site: functools.partial(changed, edits, heads=heads)
         for site in ("scores", "weights")

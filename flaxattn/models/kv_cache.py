@@ -13,31 +13,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def by_head(x: Float[Array, "R S G D"], rows: int) -> Float[Array, "B G N S D"]:
-    """As a cache holds them: in the order that attention reads, so that no step turns all of it.
-
-    Args:
-        x: Keys or values.
-        rows: N, sequences of a group.
-    """
+    """As a cache holds them: in the order that attention reads, so that no step turns all of it."""
     return x.reshape(-1, rows, *x.shape[1:]).transpose(0, 3, 1, 2, 4)
 
 
 def by_position(cache: Float[Array, "B G N T D"]) -> Float[Array, "B K G D"]:
-    """Rows of a group one after the other, as the kernel takes them.
-
-    Args:
-        cache: Keys or values.
-    """
+    """Rows of a group one after the other, as the kernel takes them."""
     return cache.reshape(*cache.shape[:2], -1, cache.shape[-1]).swapaxes(1, 2)
 
 
 def begun(x: Float[Array, "B S G D"], room: int) -> Float[Array, "B G 1 T D"]:
-    """A cache with the first positions, the last of them where there are more than it holds.
-
-    Args:
-        x: Keys or values.
-        room: T, slots of the cache.
-    """
+    """A cache with the first positions, the last of them where there are more than it holds."""
     length, x = x.shape[1], by_head(x, 1)
     if length <= room:
         return jnp.pad(x, [(0, 0)] * 3 + [(0, room - length), (0, 0)])
@@ -47,13 +33,7 @@ def begun(x: Float[Array, "B S G D"], room: int) -> Float[Array, "B G 1 T D"]:
 def appended(
     cache: Float[Array, "B G N T D"], x: Float[Array, "R Q G D"], start: Int[Array, ""]
 ) -> Float[Array, "B G N T D"]:
-    """The cache with more positions, one after the other up to its end.
-
-    Args:
-        cache: Keys or values.
-        x: Those of the positions from `start` on.
-        start: Number of positions that came before.
-    """
+    """The cache with more positions, one after the other up to its end."""
     x = by_head(x, x.shape[0] // cache.shape[0])
     return jax.lax.dynamic_update_slice_in_dim(cache, x, start % cache.shape[3], axis=3)
 
@@ -61,13 +41,7 @@ def appended(
 def visible(
     cache: Float[Array, "B G N T D"], mask: Bool[Array, "R M"] | None, start: Int[Array, ""]
 ) -> Bool[Array, "B K"] | Bool[Array, "B 1 N K"]:
-    """Mask of the slots that the position `start`, the last in the cache, sees.
-
-    Args:
-        cache: Keys or values.
-        mask: True at positions that may be seen; of N rows one after the other if there are N.
-        start: Number of the position.
-    """
+    """Mask of the slots that the position `start`, the last in the cache, sees."""
     groups, _, rows, room, _ = cache.shape
     positions = of_slots(jnp.arange(room), room, start)
     held = positions >= 0
@@ -86,26 +60,14 @@ def visible(
 
 
 def of_slots(slots: Int[Array, "*keys"], room: int, start: Int[Array, ""]) -> Int[Array, "*keys"]:
-    """Positions that slots hold, below 0 where a slot is empty.
-
-    Args:
-        slots: Their numbers, those of several rows one after the other.
-        room: T, slots of a row.
-        start: The last position in the cache.
-    """
+    """Positions that slots hold, below 0 where a slot is empty."""
     return start - (start - slots) % room
 
 
 def rolled(
     cache: Float[Array, "B G 1 T D"], x: Float[Array, "B Q G D"], start: Int[Array, ""]
 ) -> tuple[Float[Array, "B K G D"], Float[Array, "B G 1 T D"]]:
-    """The last T positions in order with those that follow them, and the cache with the latter.
-
-    Args:
-        cache: Keys or values of a layer with a window.
-        x: Those of the positions from `start` on.
-        start: Number of positions that came before.
-    """
+    """The last T positions in order with those that follow them, and the cache with the latter."""
     room = cache.shape[3]
     ordered = jnp.roll(cache, -(start % room), axis=3)
     joined = jnp.concatenate([ordered, by_head(x, 1)], axis=3)
@@ -116,14 +78,7 @@ def rolled(
 def real_positions(
     mask: Bool[Array, "B M"] | None, first: Int[Array, ""], count: int, batch: int
 ) -> Bool[Array, "B K"]:
-    """Mask of consecutive positions, those below 0 being none.
-
-    Args:
-        mask: True at positions that may be seen.
-        first: Number of the first one.
-        count: K, how many there are.
-        batch: B.
-    """
+    """Mask of consecutive positions, those below 0 being none."""
     positions = first + jnp.arange(count)
     held = jnp.broadcast_to((positions >= 0)[None], (batch, count))
     return held if mask is None else held & mask[:, jnp.maximum(positions, 0)]

@@ -80,19 +80,8 @@ class Stack(nn.Module):
     ) -> tuple[Float[Array, "B S E"], Float[Array, "L B S E"] | None]:
         """Run all blocks.
 
-        Args:
-            x: Input of the first block.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-            keep_hidden: Whether to return every block's output too.
-            by_layer: Arrays with a leading axis L, of which every block gets its own part, such as
-                a mask of heads; those that are None are left out.
-            **inputs: Arrays every block gets unchanged, such as the mask.
-
         Returns:
             The last block's output, and all blocks' outputs or None.
-
-        Raises:
-            ValueError: If `capture.layers` names a layer the stack does not have.
         """
         blocks = self._blocks()
         given = {name: array for name, array in by_layer.items() if array is not None}
@@ -296,11 +285,7 @@ class _Segment(NamedTuple):
     interventions: tuple[Intervention, ...]
 
     def differing(self, layers: int) -> tuple[dict[str, Array], ...]:
-        """The arrays of each intervention that differ from layer to layer.
-
-        Args:
-            layers: L of the stack.
-        """
+        """The arrays of each intervention that differ from layer to layer."""
         return tuple(one.of_layers(self.start, self.stop, layers) for one in self.interventions)
 
 
@@ -312,13 +297,7 @@ def _with_parameters(body: Callable[[Array, Any], Any], params: Any) -> Callable
 def _one_of(
     blocks: list[nn.Module], apply: Callable[..., Any], start: int
 ) -> Callable[[Array, Any], Any]:
-    """The body of a scan over blocks of several kinds, each of which is compiled once.
-
-    Args:
-        blocks: The block of every layer of the scan.
-        apply: Applies one: `apply(x, layer, block=)`, where the layer's second part is its number.
-        start: Number of the first layer.
-    """
+    """The body of a scan over blocks of several kinds, each of which is compiled once."""
     kinds = list(dict.fromkeys(blocks))
     bodies = [functools.partial(apply, block=block) for block in kinds]
     if len(bodies) == 1:
@@ -363,17 +342,7 @@ class Model(nn.Module):
         shared: bool = False,
         **options: Any,
     ) -> Stack:
-        """Blocks with this model's settings.
-
-        Args:
-            block: As for `Stack`.
-            num_layers: L.
-            name: Of the stack, where it is made in a compact method.
-            pruned: Numbers of the heads that each block lacks, its attribute `pruned`.
-            variants: Attributes that differ from block to block, by layer.
-            shared: Whether all blocks have the same parameters.
-            **options: Further attributes of a block.
-        """
+        """Blocks with this model's settings."""
         if pruned:
             variants = [{"pruned": heads} for heads in pruned]
         return Stack(
@@ -399,17 +368,7 @@ def masks_of_heads(
     heads: int,
     name: str = "head_mask",
 ) -> Float[Array, "L H"] | Float[Array, "L B H"] | None:
-    """Factors on the output of every head: those of one layer are meant for all.
-
-    Args:
-        head_mask: 1 leaves a head as it is, 0 silences it; with an axis B for each sequence.
-        layers: L.
-        heads: H.
-        name: Of the argument.
-
-    Raises:
-        InputError: For another shape.
-    """
+    """Factors on the output of every head: those of one layer are meant for all."""
     if head_mask is None:
         return None
     mask = jnp.asarray(head_mask, jnp.float32)
@@ -428,13 +387,7 @@ def hidden_states(
     hidden: Float[Array, "L B S E"] | None,
     last: Float[Array, "B S E"],
 ) -> tuple[Float[Array, "B S E"], ...] | None:
-    """Embeddings and layer outputs, the last one as it leaves the model, as Hugging Face has it.
-
-    Args:
-        embedded: Input of the first block.
-        hidden: What a stack kept; None where it kept nothing.
-        last: Output of the model.
-    """
+    """Embeddings and layer outputs, the last one as it leaves the model, as Hugging Face has it."""
     return None if hidden is None else (embedded, *hidden[:-1], last)
 
 

@@ -41,13 +41,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def with_defaults(given: Mapping[str, Labels] | None, side: str, **defaults: Any) -> Labels:
-    """Labels of positions: those that a caller gave for a side, and a model's own for the rest.
-
-    Args:
-        given: Labels by side, for the statistics that are captured, or None.
-        side: `encoder`, `decoder` or `cross`.
-        **defaults: Fields of `Labels` that the model knows itself.
-    """
+    """Labels of positions: those that a caller gave for a side, and a model's own for the rest."""
     labels = Labels(**defaults)
     own = (given or {}).get(side, Labels())
     return labels._replace(**{n: a for n, a in own._asdict().items() if a is not None})
@@ -62,16 +56,7 @@ def self_labels(
     kinds: Int[Array, "B S"] | None = None,
     key_classes: Int[Array, "B S"] | None = None,
 ) -> Labels:
-    """Labels of self-attention, whose queries and keys are the same tokens.
-
-    Args:
-        given: Labels by side that a caller gave; they win.
-        side: `encoder` or `decoder`.
-        tokens: Ids of the tokens.
-        mask: Which positions are real; one with a row for each query says nothing about them.
-        kinds: Token types, or which of several packed sequences a token belongs to.
-        key_classes: Bitmask of each position's classes.
-    """
+    """Labels of self-attention, whose queries and keys are the same tokens."""
     return with_defaults(
         given,
         side,
@@ -87,28 +72,12 @@ def self_labels(
 def at_positions(
     x: Float[Array, "B S E"], positions: Int[Array, "B P"] | None
 ) -> Float[Array, "B P E"]:
-    """Select some positions of every sequence; all of them for None.
-
-    Args:
-        x: Outputs of a model.
-        positions: Counted from 0.
-    """
+    """Select some positions of every sequence; all of them for None."""
     return x if positions is None else jnp.take_along_axis(x, positions[..., None], axis=1)
 
 
 def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower.
-
-    Args:
-        name: A key of `ACTIVATIONS`, spelt as in Hugging Face configurations.
-        x: Any shape.
-
-    Returns:
-        Same shape and dtype as `x`.
-
-    Raises:
-        ValueError: For a name that is not in the table.
-    """
+    """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower."""
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act {name!r} is unknown; choose one of {sorted(ACTIVATIONS)}.")
     return elementwise(ACTIVATIONS[name], x.astype(jnp.float32)).astype(x.dtype)
@@ -173,14 +142,7 @@ def vocabulary_scores(
     *,
     dtype: Dtype | None = None,
 ) -> Float[Array, "*tokens V"]:
-    """Scores of every piece: products with its embedding, and its bias.
-
-    Args:
-        x: Outputs of a model.
-        embedding: Of the pieces.
-        bias: Of the pieces.
-        dtype: Computation dtype; None for that of the arguments.
-    """
+    """Scores of every piece: products with its embedding, and its bias."""
     x, embedding, bias = promote_dtype(x, embedding, bias, dtype=dtype)
     flat = x.reshape(-1, x.shape[-1])
     # XLA's product of a single row with a transposed matrix is many times slower on CPU.
@@ -216,18 +178,7 @@ class DropoutLayer(nn.Module):
 def layer_norm(
     x: Float[Array, "... E"], *, epsilon: float, dtype: Dtype, name: str, use_bias: bool = True
 ) -> Float[Array, "... E"]:
-    """LayerNorm as the published models compute it: two-pass variance, everything in float32.
-
-    Args:
-        x: Normalised over its last axis.
-        epsilon: Added to the variance.
-        dtype: Dtype of the result.
-        name: Name in the parameter tree of the calling module: `scale [E]` and `bias [E]`.
-        use_bias: Whether there is a bias.
-
-    Returns:
-        Same shape as `x`.
-    """
+    """LayerNorm as the published models compute it: two-pass variance, everything in float32."""
     norm = nn.LayerNorm(
         epsilon=epsilon, dtype=jnp.float32, use_fast_variance=False, use_bias=use_bias, name=name
     )
@@ -264,25 +215,12 @@ def real_positions(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
 
 
 def recording(module: nn.Module) -> bool:
-    """Return whether the caller asked for the `intermediates` collection; known at trace time.
-
-    Args:
-        module: A bound module.
-
-    Returns:
-        False during `init`, whatever is mutable then.
-    """
+    """Return whether the caller asked for the `intermediates` collection; known at trace time."""
     return module.is_mutable_collection("intermediates") and not module.is_initializing()
 
 
 def record(module: nn.Module, name: str, value: Any) -> None:
-    """Sow `value` as it is: the last call wins, and no one-tuple is wrapped around it.
-
-    Args:
-        module: The module in whose scope the value appears.
-        name: Key within that scope; must not be the name of a submodule.
-        value: Any pytree.
-    """
+    """Sow `value` as it is: the last call wins, and no one-tuple is wrapped around it."""
     module.sow("intermediates", name, value, init_fn=lambda: None, reduce_fn=lambda _, x: x)
 
 

@@ -49,12 +49,7 @@ def cross_entropy(
 def mean_cross_entropy(
     scores: Float[Array, "*N V"], labels: Int[Array | np.ndarray, "*N"]
 ) -> Float[Array, ""]:
-    """Mean negative log-likelihood of the labels that are not `IGNORED`; NaN if all are.
-
-    Args:
-        scores: Scores of each class.
-        labels: Numbers of classes.
-    """
+    """Mean negative log-likelihood of the labels that are not `IGNORED`; NaN if all are."""
     counted = jnp.asarray(labels) != IGNORED
     losses = cross_entropy(scores.astype(jnp.float32), jnp.where(counted, labels, 0))
     return jnp.where(counted, losses, 0).sum() / counted.sum().astype(jnp.float32)
@@ -63,22 +58,12 @@ def mean_cross_entropy(
 def next_token_loss(
     scores: Float[Array, "B S V"], labels: Int[Array | np.ndarray, "B S"]
 ) -> Float[Array, ""]:
-    """Mean negative log-likelihood of the token after each position; the labels are the texts.
-
-    Args:
-        scores: Of the token that follows.
-        labels: The tokens themselves; `IGNORED` ones are not predicted.
-    """
+    """Mean negative log-likelihood of the token after each position; the labels are the texts."""
     return mean_cross_entropy(scores[:, :-1], labels[:, 1:])
 
 
 def problem_of(config: Any, labels: Any) -> Problem:
-    """Problem that a sequence classifier solves, from its configuration or from its labels.
-
-    Args:
-        config: With `num_labels` and `problem_type`.
-        labels: Of the texts.
-    """
+    """Problem that a sequence classifier solves, from its configuration or from its labels."""
     if (problem := getattr(config, "problem_type", None)) is not None:
         return problem
     if config.num_labels == 1:
@@ -88,14 +73,7 @@ def problem_of(config: Any, labels: Any) -> Problem:
 
 
 def classifier_loss(logits: Float[Array, "B C"], labels: Any, config: Any) -> Float[Array, ""]:
-    """Loss of a sequence classifier.
-
-    Args:
-        logits: A score per class.
-        labels: Class numbers `[B]`; numbers `[B]` or `[B, C]` for regression; 0 or 1 `[B, C]` where
-            a text has several labels.
-        config: With `num_labels` and `problem_type`.
-    """
+    """Loss of a sequence classifier."""
     logits, labels = logits.astype(jnp.float32), jnp.asarray(labels)
     problem = problem_of(config, labels)
     if problem == "single_label_classification":
@@ -112,17 +90,7 @@ def head_loss(
     labels: Mapping[str, Any],
     config: Any,
 ) -> Float[Array, ""]:
-    """Loss of a model's head.
-
-    Args:
-        architecture: Hugging Face's name of the class.
-        out: What the model returned.
-        labels: Labels by the names that Hugging Face's class takes.
-        config: Of the model.
-
-    Raises:
-        InputError: If the model has no head, or not all labels that its loss is made of are there.
-    """
+    """Loss of a model's head."""
     check_names(architecture, labels)
     if architecture.endswith("ForQuestionAnswering"):
         return _of_spans(out, labels)
@@ -140,11 +108,7 @@ def head_loss(
 
 
 def label_names(architecture: str) -> tuple[str, ...]:
-    """Arguments with labels that a class takes; none for a model without head.
-
-    Args:
-        architecture: Hugging Face's name of the class.
-    """
+    """Arguments with labels that a class takes; none for a model without head."""
     if architecture.endswith("ForQuestionAnswering"):
         return "start_positions", "end_positions"
     if architecture in PAIR_LABELS:
@@ -155,15 +119,7 @@ def label_names(architecture: str) -> tuple[str, ...]:
 
 
 def check_names(architecture: str, labels: Iterable[str]) -> None:
-    """Check that labels are those of a class.
-
-    Args:
-        architecture: Hugging Face's name of the class.
-        labels: Names of the arguments that were given.
-
-    Raises:
-        InputError: If it takes none, others, or more than these.
-    """
+    """Check that labels are those of a class."""
     names = label_names(architecture)
     if not names or set(labels) != set(names):
         raise InputError(

@@ -91,19 +91,7 @@ class ModernBertLayer(nn.Module):
         head_mask: Float[Array, "*B H"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B S E"]:
-        """Apply the layer.
-
-        Args:
-            x: Output of the layer before.
-            rotations: Rotary positions, `global` and `local`.
-            norm_scale: Scale of the LayerNorm before attention; the first layer has none.
-            norm_bias: Its bias, where LayerNorms have one.
-            mask: True where a key may be attended.
-            segment_ids: Of packed sequences.
-            labels: Of positions, for statistics.
-            head_mask: Factors on the outputs of heads.
-            deterministic: Disables dropout.
-        """
+        """Apply the layer."""
         c = self.config
         attended = MultiHeadAttention(
             c.num_attention_heads,
@@ -201,27 +189,7 @@ class ModernBert(Model):
         head_mask: Float[Array, "..."] | None = None,
         deterministic: bool = True,
     ) -> ModelOutput:
-        """Run the model.
-
-        Args:
-            input_ids: Tokens.
-            attention_mask: Non-zero where a position may be attended; default everywhere.
-            token_type_ids: 0 for the first text of a pair, 1 for the second; default 0. Statistics
-                can tell them apart; nothing that the model computes depends on them.
-            position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
-                Windows go by the order of positions in a row, not by these numbers.
-            segment_ids: Which of several packed sequences a position belongs to; it attends to
-                those of its own only. Give `position_ids` with it, which start anew in each.
-            starts: As for `Bert`; used by heads that pool.
-            key_classes: Bitmask of each position's classes, for sieve statistics.
-            labels: Labels of positions by side, for statistics; the model's own for those left out.
-            head_mask: Factors on the outputs of heads, `[H]`, `[L, H]` or `[L, B, H]`: 1 leaves a
-                head as it is, 0 silences it. What attention saw is recorded all the same.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            `last_hidden_state`, and `hidden_states` if kept.
-        """
+        """Run the model."""
         del starts
         c = self.config
         if token_type_ids is None:
@@ -303,16 +271,7 @@ class ModernBertForMaskedLM(_Task):
         masked_positions: Int[Array, "B P"] | None = None,
         **options: Any,
     ) -> ModelOutput:
-        """Run the model.
-
-        Args:
-            *inputs: As for `ModernBert`, by position or by name.
-            masked_positions: Score only these positions; default all.
-            **options: As for `ModernBert`.
-
-        Returns:
-            The encoder's output with `logits [B, S|P, V]`.
-        """
+        """Run the model."""
         c = self.config
         model = self._model()
         out = model(*inputs, **options)

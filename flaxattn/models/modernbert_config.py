@@ -198,12 +198,6 @@ class ModernBertConfig(HFConfig):
         """Read the content of a Hugging Face `config.json`, of transformers 4.48 or later.
 
         Keys that do not concern the arithmetic are kept as they are.
-
-        Args:
-            settings: The parsed JSON object.
-
-        Raises:
-            CheckpointError: For a setting that ModernBERT here does not implement.
         """
         check_supported("ModernBERT", settings, {"position_embedding_type": "rope"})
         given = {name: value for name, value in settings.items() if name not in _WRITTEN}

@@ -136,23 +136,7 @@ class MultiHeadAttention(nn.Module):
         bias: Float[Array, "#B #H #Q #K"] | PairBias | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B Q E"]:
-        """Attend from `x` to `context` (default: to itself).
-
-        Args:
-            x: Queries come from here.
-            context: Keys and values come from here.
-            mask: True where a key may be attended; `[B, T]` with a cache of self-attention, the
-                rows of a group one after the other.
-            segment_ids: Of packed sequences, which attend each to themselves.
-            labels: What sieve statistics need to know about the positions.
-            head_mask: Factor on the output of each head, before it is projected; 0 silences it.
-            rotation: Angles of the positions of `x`, by which queries and keys are turned.
-            bias: Added to the scores, or a function of positions; see the kernel.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            The heads' outputs, concatenated and projected.
-        """
+        """Attend from `x` to `context` (default: to itself)."""
         q = self._rotated(self._heads("query", x, len(self._present())), rotation)
         keys = self._keys(x, context, mask, rotation)
         q, keys = self._edited(q, keys)

@@ -33,14 +33,7 @@ RULES: tuple[tuple[str, P], ...] = (
 
 
 def usable_mesh(mesh: Mesh) -> Mesh:
-    """The same devices, with axes whose layout the compiler works out.
-
-    Args:
-        mesh: With an axis "data", "model", or both.
-
-    Raises:
-        InputError: If it has neither.
-    """
+    """The same devices, with axes whose layout the compiler works out."""
     if not set(AXES) & set(mesh.axis_names):
         raise InputError(
             f"mesh: parameters are cut along axes named {' and '.join(AXES)}, this one has "
@@ -51,16 +44,7 @@ def usable_mesh(mesh: Mesh) -> Mesh:
 
 
 def state_shardings(state: Any, mesh: Mesh) -> Any:
-    """Sharding of every leaf of a state, or of any tree with parameters in it.
-
-    Args:
-        state: Arrays or their shapes; a leaf's rule is found by the names on its path, so the
-            moments of a parameter lie where the parameter does.
-        mesh: With axes named as in `AXES`.
-
-    Returns:
-        The same tree of `NamedSharding`. An axis that a mesh axis does not divide stays whole.
-    """
+    """Sharding of every leaf of a state, or of any tree with parameters in it."""
 
     def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
         names = "/".join(str(part.key) for part in path if hasattr(part, "key"))
@@ -70,13 +54,7 @@ def state_shardings(state: Any, mesh: Mesh) -> Any:
 
 
 def parameter_sharding(path: str, shape: tuple[int, ...], mesh: Mesh) -> NamedSharding:
-    """Sharding of one parameter.
-
-    Args:
-        path: Names on the way to it, separated by slashes.
-        shape: Of the whole parameter.
-        mesh: As for `state_shardings`.
-    """
+    """Sharding of one parameter."""
     for pattern, spec in RULES:
         if re.search(f"(^|/){pattern}$", path) and len(spec) <= len(shape):
             axes = zip(spec, shape, strict=False)

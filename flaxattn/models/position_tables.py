@@ -13,11 +13,7 @@ UNUSED_ROWS = 2  # at the start of BART's table: position 0 is its row 2
 
 
 def counted(ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
-    """Positions 0, 1, … of every sequence, also of those padded on the left, as published.
-
-    Args:
-        ids: Tokens, of which only the shape counts.
-    """
+    """Positions 0, 1, … of every sequence, also of those padded on the left, as published."""
     return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
 
 
@@ -34,15 +30,7 @@ def sinusoids(length: int, width: int) -> Float[np.ndarray, "P E"]:
 
 
 def learned(params: Any, module: str) -> Float[np.ndarray, "P E"] | None:
-    """The position table that a module learned, as it is stored.
-
-    Args:
-        params: Parameters of a model.
-        module: End of the path of the embedding of positions.
-
-    Returns:
-        The table, or None if the module learned none.
-    """
+    """The position table that a module learned, as it is stored."""
     end = f"{module}/embedding"
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if jax.tree_util.keystr(path, simple=True, separator="/").endswith(end):

@@ -44,14 +44,7 @@ class BiasTable(nn.Module):
 def relative_bias(
     table: Float[Array, "R H"], max_distance: int, bidirectional: bool = True
 ) -> PairBias:
-    """The bias of pairs of positions, for `flaxattn.kernels.attention.attention`.
-
-    Args:
-        table: A bias for each range of relative positions and head.
-        max_distance: The distance from which on all share one.
-        bidirectional: Whether half of the ranges are of keys after the query; otherwise these get
-            the bias of distance 0, and none may be attended.
-    """
+    """The bias of pairs of positions, for `flaxattn.kernels.attention.attention`."""
     buckets = buckets_of_offsets(table.shape[0], max_distance, bidirectional)
     by_offset = table[buckets].T
 
@@ -65,16 +58,7 @@ def relative_bias(
 def buckets_of_offsets(
     count: int, max_distance: int, bidirectional: bool
 ) -> Int[np.ndarray, " offsets"]:
-    """Numbers of the ranges that relative positions, key minus query, belong to.
-
-    Args:
-        count: R, how many ranges there are.
-        max_distance: M.
-        bidirectional: As for `relative_bias`.
-
-    Returns:
-        The ranges of -M, …, M; all farther ones belong to those of these two.
-    """
+    """Numbers of the ranges that relative positions, key minus query, belong to."""
     offsets = np.arange(-max_distance, max_distance + 1)
     if not bidirectional:
         return _of_distances(np.maximum(-offsets, 0), count, max_distance)

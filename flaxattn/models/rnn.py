@@ -95,12 +95,7 @@ class Encoder(nn.Module):
     def __call__(
         self, words: Float[Array, "B S M"], mask: Bool[Array, "B S"] | None = None
     ) -> Float[Array, "B S 2*N"]:
-        """The states of both directions at every position; 0 at padding.
-
-        Args:
-            words: Embedded source.
-            mask: True at real positions.
-        """
+        """The states of both directions at every position; 0 at padding."""
         forward = self._read("forward", words, mask)
         backward = self._read("backward", words, mask, reverse=True)
         states = jnp.concatenate([forward, backward], axis=-1)
@@ -130,11 +125,7 @@ class Summary(NamedTuple):
     context: Float[Array, "B C"]
 
     def look(self, states: Float[Array, "R N"]) -> Look:
-        """Return the vector for every state; R / B sequences in a row share a source.
-
-        Args:
-            states: s, of which only the number counts.
-        """
+        """Return the vector for every state; R / B sequences in a row share a source."""
         shared = jnp.repeat(self.context, states.shape[0] // self.context.shape[0], axis=0)
         return Look(shared, None, None)
 
@@ -176,13 +167,6 @@ class Decoder(nn.Module):
         labels: Labels | None = None,
     ) -> tuple[Float[Array, "R T O"], Float[Array, "R T N"]]:
         """Read the words.
-
-        Args:
-            words: Embedded target.
-            encoded: Output of the encoder.
-            mask: True at real target positions; at others the state is kept as it is.
-            context_mask: True at real source positions.
-            labels: For statistics of the rows of attention.
 
         Returns:
             The readout, and the state that each row looked from.
@@ -298,22 +282,7 @@ class RnnLM(Model):
         labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqOutput:
-        """Run the model.
-
-        Args:
-            input_ids: Source tokens.
-            attention_mask: Non-zero at real source positions; default everywhere.
-            decoder_input_ids: Target tokens, after the one the decoder reads first; default the
-                source tokens shifted by one position.
-            decoder_attention_mask: Non-zero at real target positions; default everywhere.
-            labels: Labels of positions by side, for statistics; the model's own for those left out.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            Scores `[B, T, V]`, the readout `[B, T, l]` that they are made of, and the encoder's
-            states `[B, S, 2 N]`; if hidden states are kept, the embeddings too, and the state from
-            which the decoder looked at the source for each row.
-        """
+        """Run the model."""
         if decoder_input_ids is None:
             decoder_input_ids = shifted_right(input_ids, self.config)
         words, encoded = self._encoded(input_ids, attention_mask, deterministic)
@@ -363,11 +332,7 @@ class RnnLM(Model):
         return self.scores(self._decoded(ids, *context)[-1][:, -1])
 
     def scores(self, x: Float[Array, "*tokens O"]) -> Float[Array, "*tokens V"]:
-        """Scores over the target vocabulary.
-
-        Args:
-            x: The readout.
-        """
+        """Scores over the target vocabulary."""
         return self.output(x)
 
     def _encoded(
@@ -406,15 +371,7 @@ class RnnLM(Model):
 def last_states(
     encoded: Float[Array, "B S 2*N"], mask: Bool[Array, "B S"] | None
 ) -> Float[Array, "B 2*N"]:
-    """The state of each direction that has read the whole source.
-
-    Args:
-        encoded: From `Encoder`.
-        mask: True at real positions; None where all are.
-
-    Returns:
-        The forward state of the last real position, then the backward state of the first.
-    """
+    """The state of each direction that has read the whole source."""
     n, rows = encoded.shape[-1] // 2, jnp.arange(encoded.shape[0])
     if mask is None:
         return jnp.concatenate([encoded[:, -1, :n], encoded[:, 0, n:]], axis=-1)

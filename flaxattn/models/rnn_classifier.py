@@ -37,17 +37,7 @@ class RnnForSequenceClassification(Model):
         *,
         deterministic: bool = True,
     ) -> ModelOutput:
-        """Run the model.
-
-        Args:
-            input_ids: Tokens.
-            attention_mask: Non-zero at real positions; default everywhere.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            `logits [B, labels]`, and the states `[B, S, 2 N]` as `last_hidden_state`; if hidden
-            states are kept, the embeddings too.
-        """
+        """Run the model."""
         mask = real_positions(attention_mask)
         words = self.dropout(self.words(input_ids), deterministic)
         states = self.encoder(words, mask)

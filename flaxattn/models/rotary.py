@@ -68,11 +68,7 @@ class Rotary:
         return f"Rotary({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
 
     def pairs(self, depth: int) -> int:
-        """Number of pairs of dimensions that are turned.
-
-        Args:
-            depth: D, depth of a head.
-        """
+        """Number of pairs of dimensions that are turned."""
         return (int(depth * self.partial_rotary_factor) + 1) // 2
 
 
@@ -90,15 +86,7 @@ def rotation(
     length: int,
     text_lengths: Int[Array, "#B"],
 ) -> Rotation:
-    """Angles at some positions.
-
-    Args:
-        rotary: The frequencies.
-        positions: Counted from 0.
-        depth: D, depth of a head.
-        length: `max_position_embeddings` of the model, which some scalings are relative to.
-        text_lengths: Tokens of each text, on which "dynamic" and "longrope" depend.
-    """
+    """Angles at some positions."""
     turns, scale = _frequencies(rotary, depth, length, text_lengths)
     angles = positions[..., None].astype(jnp.float32) * turns[..., None, :]
     return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
@@ -137,12 +125,6 @@ def rotations_at(
     """Rotary positions of a model by name: `global`, and `local` where windows have their own.
 
     The frequencies of a text depend on its own length, unless other lengths are given.
-
-    Args:
-        config: Says the frequencies.
-        positions: Counted from 0.
-        mask: True at real positions; other shapes than `[B, S]` are not read.
-        text_lengths: Tokens of each text; default up to its last real position.
     """
     if text_lengths is None:
         real = positions
@@ -160,10 +142,6 @@ def next_change(config: HasRotary, length: int) -> int | None:
     """The length of the shortest longer text with other frequencies; None if all have the same.
 
     Keys that were computed for a text before it reached that length cannot be used afterwards.
-
-    Args:
-        config: Says the frequencies.
-        length: Tokens of a text.
     """
     changes = []
     for rotary in _kinds(config).values():
@@ -182,12 +160,7 @@ def _kinds(config: HasRotary) -> dict[str, Rotary]:
 
 
 def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
-    """Turn the pairs of dimensions of queries or keys; dimensions beyond the pairs stay.
-
-    Args:
-        x: Queries or keys.
-        by: Angles at their positions.
-    """
+    """Turn the pairs of dimensions of queries or keys; dimensions beyond the pairs stay."""
     count = by.cos.shape[-1]
     cos, sin = (a[:, :, None] for a in by)
     first, second, rest = jnp.split(x.astype(jnp.float32), [count, 2 * count], axis=-1)
@@ -217,12 +190,7 @@ def _frequencies(
 
 
 def rates(rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
-    """Frequencies before they are stretched: a geometric series, in float32 as published.
-
-    Args:
-        rotary: Says the base, or all of them.
-        depth: D, depth of a head.
-    """
+    """Frequencies before they are stretched: a geometric series, in float32 as published."""
     if rotary.frequencies:
         return np.asarray(rotary.frequencies, np.float32)
     turned = int(depth * rotary.partial_rotary_factor)

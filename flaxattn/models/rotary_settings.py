@@ -35,14 +35,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def rotary_from_hf(settings: Mapping[str, Any]) -> tuple[Rotary, Rotary | None]:
-    """Rotary positions of a decoder, and those of its layers with a window where they differ.
-
-    Args:
-        settings: The content of a `config.json`.
-
-    Raises:
-        CheckpointError: For a scaling that is not implemented, or one that lacks a parameter.
-    """
+    """Rotary positions of a decoder, and those of its layers with a window where they differ."""
     kind = TYPES[settings["model_type"]]
     stated = settings.get("rope_parameters") or {}
     if "full_attention" in stated or "sliding_attention" in stated:
@@ -58,16 +51,7 @@ def rotary_from_hf(settings: Mapping[str, Any]) -> tuple[Rotary, Rotary | None]:
 
 
 def rotary_of(stated: Mapping[str, Any], theta: float, settings: Mapping[str, Any]) -> Rotary:
-    """Rotary positions of one kind of layer.
-
-    Args:
-        stated: Their `rope_parameters`.
-        theta: Base of the wavelengths where these do not say.
-        settings: The content of the `config.json`.
-
-    Raises:
-        CheckpointError: For a scaling that is not implemented, or one that lacks a parameter.
-    """
+    """Rotary positions of one kind of layer."""
     kind = stated.get("rope_type", stated.get("type", "default"))
     kind = _OLD_NAMES.get(kind, kind)
     if kind not in _SCALINGS:
@@ -94,11 +78,7 @@ def rotary_of(stated: Mapping[str, Any], theta: float, settings: Mapping[str, An
 
 
 def rotary_to_hf(config: Any) -> dict[str, Any]:
-    """Settings of a `config.json` for rotary positions.
-
-    Args:
-        config: A `DecoderConfig`.
-    """
+    """Settings of a `config.json` for rotary positions."""
     if config.local_rotary is not None:
         both = {"full_attention": config.rotary, "sliding_attention": config.local_rotary}
         return {"rope_parameters": {name: _stated(rotary) for name, rotary in both.items()}}

@@ -74,25 +74,7 @@ class Seq2Seq(Model):
         labels: Mapping[str, Labels] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqOutput:
-        """Run the model.
-
-        Args:
-            input_ids: Source tokens.
-            attention_mask: Non-zero at real source positions; default everywhere.
-            decoder_input_ids: Target tokens, after the one the decoder reads first; default the
-                source tokens shifted by one position, as BART is pretrained.
-            decoder_attention_mask: Non-zero at target positions that later ones may attend.
-            head_mask: Factors on the outputs of the encoder's heads, `[H]`, `[L, H]` or
-                `[L, B, H]`: 1 leaves a head as it is, 0 silences it. What attention saw is recorded
-                all the same.
-            decoder_head_mask: The same of the decoder's attention to what it wrote.
-            cross_attn_head_mask: The same of its attention to the source.
-            labels: Labels of positions by side, for statistics; the model's own for those left out.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
-
-        Returns:
-            Both last hidden states, and all of them if kept.
-        """
+        """Run the model."""
         if decoder_input_ids is None:
             decoder_input_ids = shifted_right(input_ids, self.config)
         encoded, encoder_hidden = self.encode(
@@ -166,17 +148,6 @@ class Seq2Seq(Model):
         calls continue: they get the next tokens with their `position_ids`, and a
         `decoder_attention_mask` as long as the cache. From then on `encoded` is not looked at, and
         several sequences in a row may share one source.
-
-        Args:
-            decoder_input_ids: Target tokens.
-            encoded: Output of the encoder.
-            attention_mask: Non-zero at real source positions; default everywhere.
-            decoder_attention_mask: Non-zero at target positions that later ones may attend.
-            position_ids: Default 0, 1, ….
-            head_mask: Factors on the outputs of heads, as for a call.
-            cross_attn_head_mask: The same of cross-attention.
-            labels: As for a call.
-            deterministic: Disables dropout; otherwise the rng stream `dropout` is used.
 
         Returns:
             The decoder's output, and the hidden states if kept.
@@ -276,23 +247,12 @@ class Seq2SeqLM(Model):
         position_ids: Int[Array, "R T"] | None,
         visible: Bool[Array, "R K"] | None,
     ) -> Float[Array, "R V"]:
-        """Scores of the token after the last of `ids`, with `cache` mutable.
-
-        Args:
-            ids: The prompt, or one token of every sequence.
-            context: What `begin` returned.
-            position_ids: Of the tokens; None for the prompt.
-            visible: Which cached positions each sequence sees, where several share a cache.
-        """
+        """Scores of the token after the last of `ids`, with `cache` mutable."""
         x, _ = self.model.decode(ids, *context, visible, position_ids)
         return self.scores(x[:, -1])
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
-        """Scores over the target vocabulary.
-
-        Args:
-            x: Output of the decoder.
-        """
+        """Scores over the target vocabulary."""
         c = self.config
         embedding = self.model.target_embedding() if c.tie_word_embeddings else self.output.T
         bias = self.logits_bias if c.use_bias else None
@@ -315,12 +275,7 @@ class T5Encoder(Model):
 
 
 def shifted_right(ids: Int[Array, "B T"], config: EncoderDecoderConfig) -> Int[Array, "B T"]:
-    """Shift target tokens by one position, the start token first: the input that yields `ids`.
-
-    Args:
-        ids: Target tokens.
-        config: Says the start token.
-    """
+    """Shift target tokens by one position, the start token first: the input that yields `ids`."""
     return jnp.roll(ids, 1, axis=1).at[:, 0].set(config.decoder_start_token_id)
 
 

@@ -101,11 +101,7 @@ _HEADS: Mapping[str, type[nn.Module]] = {
 
 
 def architectures(config: T5Config) -> Mapping[str, type[nn.Module]]:
-    """Modules by Hugging Face's class names, those of the model's own kind first.
-
-    Args:
-        config: Names the kind; a checkpoint may name a class of another one.
-    """
+    """Modules by Hugging Face's class names, those of the model's own kind first."""
     stems = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}
     own = [stems.pop(config.kind)]
     return {

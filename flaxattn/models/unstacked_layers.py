@@ -15,9 +15,6 @@ def unstacked(params: Any) -> Any:
     For a program that runs a stack many times, as generation and extraction do: a layer taken out
     of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
     out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
-
-    Args:
-        params: Parameters of a model.
     """
     if not isinstance(params, Mapping):
         return params
@@ -27,11 +24,7 @@ def unstacked(params: Any) -> Any:
 
 
 def apart(layers: Any) -> tuple[Any, ...]:
-    """A tree for each layer, of one with a leading axis L; those that are apart stay as they are.
-
-    Args:
-        layers: Parameters or caches of a stack.
-    """
+    """Return a tree of parameters per layer, from stacked or unstacked ones."""
     if isinstance(layers, tuple):
         return layers
     count = jax.tree.leaves(layers)[0].shape[0]
@@ -52,9 +45,6 @@ class UnstackedLayers:
         """Return the `unstacked` parameters; made anew when an array of `params` is another one.
 
         NumPy arrays can change in place, so parameters with any are unstacked at every call.
-
-        Args:
-            params: Parameters of a model.
         """
         leaves, structure = jax.tree.flatten(params)
         old, before = self._made_of

@@ -18,16 +18,7 @@ def each_batch(
     begin: Callable[[Batch], _Begun],
     end: Callable[[_Begun], _Done],
 ) -> Iterator[tuple[Batch, _Done]]:
-    """Run batches in order, two of them ahead of the one whose result is handed out.
-
-    Args:
-        batches: In the order in which they run.
-        begin: Starts a batch on the device and returns without waiting for it.
-        end: Waits for what `begin` returned, and fetches it.
-
-    Yields:
-        Each batch with its result.
-    """
+    """Run batches in order, two of them ahead of the one whose result is handed out."""
     begun: collections.deque[tuple[Batch, _Begun]] = collections.deque()
     for batch in [*batches, *[None] * _AHEAD]:
         if batch is not None:

@@ -61,17 +61,7 @@ class Room(NamedTuple):
 def planned(
     lengths: Sequence[tuple[int, ...]], limit: int, room: Room, widths: Sequence[int] = ()
 ) -> list[Batch]:
-    """The batches of a shard, those with the longest texts first.
-
-    Args:
-        lengths: Of every text, one number per side.
-        limit: Longest length the model takes.
-        room: How large a batch is.
-        widths: Lengths that may be compiled; default those that cost the least.
-
-    Returns:
-        Batches that have each text once.
-    """
+    """The batches of a shard, those with the longest texts first."""
     given = tuple(sorted({limit, *(min(width, limit) for width in widths)}))
     own = given if widths else widths_alone(lengths, limit, room.cost)
     alone = one_each(lengths, own, room.tokens, room.parts)
@@ -85,14 +75,7 @@ def planned(
 def one_each(
     lengths: Sequence[tuple[int, ...]], widths: Sequence[int], tokens: int, parts: int = 1
 ) -> list[Batch]:
-    """Batches of rows with one text each.
-
-    Args:
-        lengths: Of every text, one number per side.
-        widths: Lengths that may be compiled, ascending; the last one holds every text.
-        tokens: Positions of a batch, padding counted.
-        parts: The number of rows is a multiple of this.
-    """
+    """Batches of rows with one text each."""
     wide = [tuple(widths[bisect.bisect_left(widths, n)] for n in text) for text in lengths]
     # Sorted by the source's width first, then by the target's length, both descending.
     order = sorted(range(len(wide)), key=lambda i: (wide[i][0], lengths[i][-1]), reverse=True)
@@ -109,13 +92,7 @@ def one_each(
 
 
 def shared(lengths: Sequence[int], widths: Sequence[int], room: Room) -> list[Batch]:
-    """Batches of rows that several texts share, of one width each.
-
-    Args:
-        lengths: Of every text.
-        widths: Lengths that may be compiled, ascending; the last one holds every text.
-        room: How large a batch is.
-    """
+    """Batches of rows that several texts share, of one width each."""
     rows = sorted(share_rows(lengths, widths), key=lambda row: -row.room)
     found, start = [], 0
     while start < len(rows):
@@ -154,16 +131,7 @@ def _cost(batches: Sequence[Batch], cost: Cost) -> float:
 
 
 def stacked(rows: Sequence[TokenizedTexts], batch: Batch) -> dict[str, Int[np.ndarray, "B S"]]:
-    """Arguments of the module for a batch; rows that are missing repeat the last one.
-
-    Args:
-        rows: All that texts of batches are numbers of.
-        batch: The batch.
-
-    Returns:
-        Those of the texts; where rows are shared also `segment_ids`, from 1, and 0 at padding, and
-        `position_ids`, which start anew with each text.
-    """
+    """Arguments of the module for a batch; rows that are missing repeat the last one."""
     given = {}
     for name in rows[batch.places[0].text].given:
         side = batch.widths[-1] if name.startswith("decoder_") else batch.widths[0]

@@ -55,19 +55,7 @@ def see(
     reduction: Reduction | None = None,
     notes: Mapping[str, jax.Array] | None = None,
 ) -> Recorded:
-    """Run a module for its attention records; outputs that nobody needs are not computed.
-
-    Args:
-        module: With the capture.
-        params: Its parameters; those of N models have a leading axis.
-        given: Arguments of a call.
-        several: Whether they are those of N models.
-        reduction: Makes other records of those of each model.
-        notes: What it is given beside them.
-
-    Returns:
-        Records by side, `[L, B, …]`; of N models `[N, L, B, …]`; and where they are not finite.
-    """
+    """Run a module for its attention records; outputs that nobody needs are not computed."""
     capture: Capture = vars(module)["capture"]
     # Runs while the program is traced, so once for each shape.
     _log.debug(
@@ -162,11 +150,7 @@ class DeviceStep:
         self.halvings = 0
 
     def begin(self, given: Arguments) -> Begun:
-        """Give the device a batch.
-
-        Args:
-            given: Arguments of the module, with a multiple of `parts` rows.
-        """
+        """Give the device a batch."""
         if self.halvings:  # memory is scarce: one part after the other, when they are fetched
             return Begun(given, None)
         try:
@@ -176,14 +160,7 @@ class DeviceStep:
             return Begun(given, None)
 
     def end(self, begun: Begun) -> Iterator[DeviceOutput]:
-        """Yield the attention records of a batch, in parts.
-
-        Args:
-            begun: From `begin`.
-
-        Raises:
-            UnavailableError: Memory does not suffice for a sixteenth of it.
-        """
+        """Yield the attention records of a batch, in parts."""
         given, seen = begun
         rows = _rows(given)
         first = 0
@@ -284,16 +261,7 @@ def _on_cpu() -> bool:
 
 
 def mesh_of(mesh: Mesh | None, devices: Sequence[Any] | None) -> Mesh | None:
-    """The mesh that batches are cut over.
-
-    Args:
-        mesh: As the user gave it.
-        devices: Those of a mesh to make; default all of this process. One alone needs no mesh,
-            unless it was named.
-
-    Raises:
-        InputError: If both are given, or no device.
-    """
+    """The mesh that batches are cut over."""
     if mesh is not None and devices is not None:
         raise InputError("give either mesh or devices, not both")
     if mesh is not None:

@@ -254,12 +254,7 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str | None) -> None
 def _checked_weights(
     model: Pretrained, weights: Float[np.ndarray, " V"], poolings: Sequence[str]
 ) -> Float[np.ndarray, " V"]:
-    """Weights of tokens as float64.
-
-    Raises:
-        InputError: If there is not one for each token, one is negative or not finite, or the
-            pooling is no mean.
-    """
+    """Weights of tokens as float64."""
     for pooling in set(poolings) - {*MEANS}:
         raise InputError(
             f'token_weights are of a mean, and pooling is "{pooling}"\nchoose pooling="mean"'

@@ -176,18 +176,6 @@ def extract_shards(
 
     What a shard holds follows from its texts, the models and `options`, not from other shards.
     Memory: the traces of a shard and two batches.
-
-    Args:
-        models: At least one; several of one configuration run as one, by `vmap`.
-        shards: Texts of each, at least one; taken from a shard ahead.
-        options: What is kept.
-
-    Yields:
-        A shard per model, in the order of the models.
-
-    Raises:
-        InputError: As `extract`, like the others; and for models that differ in more than their
-            parameters.
     """
     engine = _Engine(models, options)
     waiting: collections.deque[Sequence[Text]] = collections.deque()
@@ -337,17 +325,7 @@ class _Engine:
 def room_for(
     models: Sequence[Pretrained], capture: Capture, parts: int, batch_tokens: int | None = None
 ) -> Room:
-    """Return the size of a batch, and its cost.
-
-    Args:
-        models: That run as one.
-        capture: What is kept.
-        parts: Devices that share a batch.
-        batch_tokens: Positions of a batch, where somebody said; padding counted.
-
-    Raises:
-        InputError: If they are fewer than one.
-    """
+    """Return the size of a batch, and its cost."""
     each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
     tokens = each * parts if batch_tokens is None else batch_tokens
     if tokens < 1:

@@ -19,17 +19,7 @@ from flaxattn.trace.record import SIDES
 def check_attention(
     models: Sequence[Pretrained], part: DeviceOutput, batch: Batch, texts: Sequence[Text]
 ) -> None:
-    """Refuse attention that is NaN or infinite.
-
-    Args:
-        models: That were run as one.
-        part: Of a batch.
-        batch: The whole of it.
-        texts: What the places of the batch are numbers of.
-
-    Raises:
-        InputError: Naming the model, the layer, the head and the text.
-    """
+    """Refuse attention that is NaN or infinite."""
     for model, sides in zip(models, part.nonfinite, strict=True):
         for side in (side for side in SIDES if side in sides):
             place = first_nonfinite(sides[side], _used(part, batch))
@@ -39,12 +29,7 @@ def check_attention(
 
 
 def count_broken(part: DeviceOutput, batch: Batch) -> list[int]:
-    """Count the rows of attention of each model that are NaN or infinite.
-
-    Args:
-        part: Of a batch.
-        batch: The whole of it.
-    """
+    """Count the rows of attention of each model that are NaN or infinite."""
     used = _used(part, batch)
     return [
         sum(int(np.asarray(side.counts)[:, :used].sum()) for side in sides.values())
@@ -53,17 +38,7 @@ def count_broken(part: DeviceOutput, batch: Batch) -> list[int]:
 
 
 def check_vectors(model: Pretrained, vectors: np.ndarray, text: Text, what: str) -> None:
-    """Refuse vectors of a text that hold NaN or infinity.
-
-    Args:
-        model: That made them.
-        vectors: Of any shape.
-        text: What they are of.
-        what: Their name, in the plural, such as `hidden states of layer 2`.
-
-    Raises:
-        InputError: Naming the model, the vectors and the text.
-    """
+    """Refuse vectors of a text that hold NaN or infinity."""
     if not np.isfinite(vectors).all():
         raise broken_vectors(model, text, what)
 

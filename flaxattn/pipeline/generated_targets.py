@@ -28,15 +28,6 @@ def with_targets(
 
     What is written for a source does not depend on those beside it: a batch has one limit of
     length, which would else follow from its longest source.
-
-    Args:
-        models: Of which several cannot write, as their targets would differ.
-        rows: Of one text each.
-        settings: Of `generate`.
-        batch_tokens: Positions of a batch.
-
-    Raises:
-        InputError: For settings of a model that writes nothing here, or several models.
     """
     model = models[0]
     if not isinstance(model, PretrainedSeq2Seq) or len(rows[0].lengths) == 2:

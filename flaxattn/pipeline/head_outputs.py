@@ -35,19 +35,6 @@ def head_outputs(
     """Run a model on tokenized texts and return fields of its output.
 
     Memory: the fields, and two batches.
-
-    Args:
-        model: Encoder or decoder whose output has the fields.
-        rows: Texts without padding, from `TokenizedTexts.rows`.
-        fields: Names of fields of the output, such as `logits`.
-        names: Name of each text for error messages, such as `text 3`.
-        batch_tokens: Positions of a batch, padding counted; default as for `fa.extract`.
-
-    Returns:
-        For each text the fields in order, float32, padding included.
-
-    Raises:
-        InputError: If one of them is NaN or infinite, naming the text and the parameter.
     """
     module = model.module.clone(capture=NOTHING, keep_hidden=False)
     room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)

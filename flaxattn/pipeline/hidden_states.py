@@ -21,18 +21,7 @@ from flaxattn.pretrained.readings import TokenizedTexts
 
 
 def state_number(model: Pretrained, layer: int) -> int:
-    """The place of a hidden state among all of a model, or of the encoder where there is one.
-
-    Args:
-        model: Any.
-        layer: 0 for the embeddings, n for the output of the n-th layer; negative from the end.
-
-    Returns:
-        The same, not negative.
-
-    Raises:
-        InputError: If there is no such state.
-    """
+    """The place of a hidden state among all of a model, or of the encoder where there is one."""
     last = getattr(model.config, "encoder_layers", model.counts()[0])
     if not -last - 1 <= layer <= last:
         raise InputError(
@@ -43,21 +32,13 @@ def state_number(model: Pretrained, layer: int) -> int:
 
 
 def states_of(out: Any) -> tuple[Float[Array, "B S E"], ...]:
-    """Embeddings and outputs of layers, of the encoder where there is one.
-
-    Args:
-        out: Output of a module that keeps its hidden states.
-    """
+    """Embeddings and outputs of layers, of the encoder where there is one."""
     found = getattr(out, "encoder_hidden_states", None)
     return out.hidden_states if found is None else found
 
 
 def last_of(out: Any) -> Float[Array, "B S E"]:
-    """The last of them, which any module returns.
-
-    Args:
-        out: Output of a module.
-    """
+    """The last of them, which any module returns."""
     found = getattr(out, "encoder_last_hidden_state", None)
     return out.last_hidden_state if found is None else found
 
@@ -65,13 +46,7 @@ def last_of(out: Any) -> Float[Array, "B S E"]:
 def arguments(
     model: Pretrained, rows: Sequence[TokenizedTexts], batch: Batch
 ) -> dict[str, np.ndarray | Array]:
-    """Arguments of the module; a decoder, which nothing is asked of, reads one token.
-
-    Args:
-        model: Any.
-        rows: Texts as the model takes them.
-        batch: Which of them.
-    """
+    """Arguments of the module; a decoder, which nothing is asked of, reads one token."""
     given: dict[str, Any] = stacked(rows, batch)
     if isinstance(model, PretrainedSeq2Seq):
         given["decoder_input_ids"] = np.full(

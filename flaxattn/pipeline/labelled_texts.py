@@ -42,19 +42,7 @@ def windows(
     texts: Iterable[Text],
     reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[list[LabelledText]]:
-    """Read texts, up to `WINDOW` at a time, in order.
-
-    Args:
-        model: With its tokenizer.
-        texts: The texts, all of them pairs or none.
-        reading: How they are read, and which of them count.
-
-    Yields:
-        Texts that can be used, each window with at least one.
-
-    Raises:
-        InputError: If only some texts are pairs; and as `bad` says.
-    """
+    """Read texts, up to `WINDOW` at a time, in order."""
     window: list[LabelledText] = []
     for group in groups_of(itertools.islice(texts, reading.limit), TOGETHER):
         window += label_texts(model, group, reading)
@@ -66,11 +54,7 @@ def windows(
 
 
 def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
-    """Layouts that know their rarest piece, by its frequency in all of them.
-
-    Args:
-        layouts: Of a window of texts, whose tokens are numbered alike.
-    """
+    """Layouts that know their rarest piece, by its frequency in all of them."""
     counts = collections.Counter(
         token for layout in layouts for token in layout.tokens[layout.plain].tolist()
     )
@@ -86,16 +70,7 @@ def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
 def label_texts(
     model: Pretrained, texts: Sequence[Text], options: ReadingOptions
 ) -> list[LabelledText]:
-    """Tokenize some texts and label their positions.
-
-    Args:
-        model: With its tokenizer.
-        texts: A few, all of them pairs or none.
-        options: How they are read, and of which lengths.
-
-    Raises:
-        InputError: If only some are pairs; and as `bad` says.
-    """
+    """Tokenize some texts and label their positions."""
     pairs = [text.text_b is not None for text in texts]
     if any(pairs) and not all(pairs):
         missing = texts[pairs.index(False)]
@@ -128,16 +103,7 @@ def _on_tree(
 
 
 def offsets_in(text: str, trace: Trace, layout: PositionLabels) -> list[tuple[int, int]]:
-    """Half-open range of characters of each token of a text that was recorded.
-
-    Args:
-        text: What the trace was recorded of, or more.
-        trace: Of one text. It keeps the ranges, or they are found by its tokens.
-        layout: Labels of its positions.
-
-    Raises:
-        PlaceError: A token does not stand in the text.
-    """
+    """Half-open range of characters of each token of a text that was recorded."""
     if trace.spans and trace.texts and list(trace.texts[0]) == [text]:
         return [span or (0, 0) for span in trace.spans[0]]
     return piece_spans(text, trace.tokens[0], layout.special.tolist())
@@ -146,17 +112,7 @@ def offsets_in(text: str, trace: Trace, layout: PositionLabels) -> list[tuple[in
 def with_tree(
     layout: PositionLabels, sentence: Sentence, offsets: Sequence[tuple[int, int]], cut: bool
 ) -> PositionLabels | Problem:
-    """A layout with the words of the tree over its text.
-
-    Args:
-        layout: Of a text without a second one.
-        sentence: The tree, over the same text.
-        offsets: Half-open range of characters of each piece.
-        cut: Whether the text was cut to fit the model; words beyond have no piece.
-
-    Returns:
-        The layout, or a problem where a word has no piece.
-    """
+    """A layout with the words of the tree over its text."""
     spans = [(word.start, word.stop) for word in sentence.words]
     words = pieces_of_words(spans, offsets, layout.special.tolist())
     end = max((offsets[place][1] for place in np.flatnonzero(layout.plain).tolist()), default=0)

@@ -42,14 +42,6 @@ def widths_alone(lengths: Sequence[tuple[int, ...]], limit: int, cost: Cost) -> 
 
     Few texts share one or two widths; many have one for every multiple of 4, further apart above
     32.
-
-    Args:
-        lengths: Of every text, one number per side.
-        limit: Longest length the model takes.
-        cost: What is made least.
-
-    Returns:
-        Ascending; the last one holds the longest text.
     """
     every = sorted(n for row in lengths for n in row)
     ladder = sorted({_rounded(n, limit) for n in every})
@@ -60,16 +52,7 @@ def widths_alone(lengths: Sequence[tuple[int, ...]], limit: int, cost: Cost) -> 
 
 
 def widths_shared(lengths: Sequence[int], limit: int, cost: Cost) -> tuple[int, ...]:
-    """The widths of rows that several texts share, which are full but for a little.
-
-    Args:
-        lengths: Of every text.
-        limit: Longest length the model takes.
-        cost: What is made least.
-
-    Returns:
-        Ascending, at most one for each doubling of the length; the last one holds the longest.
-    """
+    """The widths of rows that several texts share, which are full but for a little."""
     every = sorted(lengths)
     least = _rounded(min(sum(every), _SHORT), limit)
     top = max(_rounded(every[-1], limit), least)
@@ -90,14 +73,7 @@ def widths_shared(lengths: Sequence[int], limit: int, cost: Cost) -> tuple[int, 
 def _cheapest(
     ladder: Sequence[int], of_group: Callable[[int, int], float], compiling: int
 ) -> tuple[int, ...]:
-    """Some of the widths of a ladder, its last among them.
-
-    Args:
-        ladder: Ascending.
-        of_group: Cost of all texts from the width number j on up to the width number i, in rows
-            of the latter.
-        compiling: Cost of a width.
-    """
+    """Some of the widths of a ladder, its last among them."""
     best: list[tuple[float, int]] = []  # of all texts up to a width that is chosen; the one before
     for i in range(len(ladder)):
         before = [(best[j - 1][0] + of_group(j, i), j - 1) for j in range(1, i + 1)]

@@ -30,30 +30,18 @@ _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of what getrusage count
 
 
 def memory_needed(arrays: int) -> int:
-    """Bytes that this process will take at most, within about half as much again.
-
-    Args:
-        arrays: Bytes of the arrays that the job holds at once, beside what is loaded already.
-    """
+    """Bytes that this process will take at most, within about half as much again."""
     present = _UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return present + _PROGRAMS + arrays
 
 
 def memory_sentence(arrays: int) -> str:
-    """Say how much memory a job needs.
-
-    Args:
-        arrays: As for `memory_needed`.
-    """
+    """Say how much memory a job needs."""
     return f"about {readable_size(memory_needed(arrays))} of memory"
 
 
 def parameter_bytes(params: Any) -> int:
-    """Bytes of parameters, or of their shapes.
-
-    Args:
-        params: Arrays or `jax.ShapeDtypeStruct`.
-    """
+    """Bytes of parameters, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
 
 
@@ -62,9 +50,6 @@ def model_memory(model: Pretrained) -> dict[str, int]:
 
     A trace is of one text as long as the model takes, and of a target as long. It is held twice for
     a moment, when the padding is cut off.
-
-    Args:
-        model: Perhaps with shapes in place of its parameters.
     """
     parameters, config = parameter_bytes(model.params), model.config
     target = isinstance(config, EncoderDecoderConfig) and config.decoder_layers > 0

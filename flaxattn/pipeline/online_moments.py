@@ -215,12 +215,7 @@ class OnlineMoments:
 
 
 def merged(one: Moments, other: Moments) -> Moments:
-    """Moments of two sets of observations together.
-
-    Args:
-        one: Of some.
-        other: Of others, the same shape. A count of 0 changes nothing.
-    """
+    """Moments of two sets of observations together."""
     count = one.counts + other.counts
     total = np.maximum(count, 1)
     apart = np.where((one.counts > 0) & (other.counts > 0), other.mean - one.mean, 0.0)
@@ -234,13 +229,6 @@ def summed(table: "pa.Table") -> "pa.Table":
 
     In two passes rather than pairwise: a difference from the mean of all is exact to rounding,
     however many tables there are.
-
-    Args:
-        table: Columns as of `OnlineMoments.table`.
-
-    Returns:
-        The same columns, one row for each side, statistic, layer, head and offset, in the order
-        in which they first stood.
     """
     import pyarrow as pa
 
@@ -262,14 +250,7 @@ def summed(table: "pa.Table") -> "pa.Table":
 
 
 def by_offset(weights: Float[np.ndarray, "*heads Q K"]) -> Moments:
-    """Moments of weights per key position minus query position, from 1 - Q to K - 1.
-
-    Args:
-        weights: Of one sequence without padding.
-
-    Returns:
-        Arrays `[*heads, Q + K - 1]`.
-    """
+    """Moments of weights per key position minus query position, from 1 - Q to K - 1."""
     *heads, queries, keys = weights.shape
     width = queries + keys - 1
     places = np.arange(width)

@@ -70,15 +70,7 @@ class Ahead:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, groups: Iterable[list[Text]]) -> Iterator[list[TokenizedTexts]]:
-        """The rows of each group of texts, in order.
-
-        Args:
-            groups: Taken from as far ahead as is read.
-
-        Raises:
-            TextError: Naming a text that cannot be read.
-            UnavailableError: A worker died or hung; its texts are named.
-        """
+        """The rows of each group of texts, in order."""
         waiting: collections.deque[Future[list[TokenizedTexts]]] = collections.deque()
         rest = iter(groups)
         while True:

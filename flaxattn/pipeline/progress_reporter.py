@@ -170,14 +170,7 @@ class ProgressReporter:
             self._bar.start()
 
     def __call__(self, stage: str, count: int, figures: str | None = None) -> None:
-        """Report steps of a stage; a new name begins a stage.
-
-        Args:
-            stage: Its name.
-            count: How many more were finished; 0 says that it begins.
-            figures: Shown in place of the rate, such as `loss 2.345  1,200 tokens/s`; None keeps
-                those of the last call.
-        """
+        """Report steps of a stage; a new name begins a stage."""
         now = self._clock()
         with self._lock:
             found = self._stages.setdefault(stage, _Stage(None, now))
@@ -190,24 +183,13 @@ class ProgressReporter:
         self._show(now)
 
     def expect(self, stage: str, total: int | None, unit: str = "", *, before: int = 0) -> None:
-        """Begin a stage.
-
-        Args:
-            stage: Its name.
-            total: Number of its steps; None where it is not known.
-            unit: Name of the steps, such as `tokens` or `BYTES`.
-            before: Number of steps that an earlier run finished, which count for no rate.
-        """
+        """Begin a stage."""
         with self._lock:
             self._stages[stage] = _Stage(total, self._clock(), before, unit, before)
         self(stage, 0)
 
     def announce(self, line: str) -> None:
-        """Print what will be done and what it costs, before it begins.
-
-        Args:
-            line: A sentence.
-        """
+        """Print what will be done and what it costs, before it begins."""
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             return
@@ -272,11 +254,7 @@ def _bar(stream: TextIO) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    Args:
-        seconds: Length of the time.
-    """
+    """A time as people say it."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

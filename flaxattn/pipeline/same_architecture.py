@@ -18,14 +18,7 @@ from flaxattn.text.token_batch import Reader
 
 
 def check_alike(models: Sequence[Pretrained]) -> None:
-    """Check that models differ in nothing but the values of their parameters.
-
-    Args:
-        models: At least one.
-
-    Raises:
-        InputError: Naming the first that differs, and in what.
-    """
+    """Check that models differ in nothing but the values of their parameters."""
     if not models:
         raise InputError("there is no model\nname at least one")
     first = models[0]

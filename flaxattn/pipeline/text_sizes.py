@@ -61,15 +61,7 @@ Measure = Callable[[Sequence[str], Sequence[str] | None], list[TextSize]]
 
 
 def measure_for(model: Pretrained, pairs: bool) -> Measure:
-    """Return a function that measures the sizes of many texts in one call.
-
-    Args:
-        model: reads them.
-        pairs: whether each text has a second one, or a target.
-
-    Raises:
-        InputError: the model has no tokenizer, or reads no pairs.
-    """
+    """Return a function that measures the sizes of many texts in one call."""
     reader, config = model.tokenizer, model.config
     if reader is None:
         raise InputError(
@@ -94,11 +86,7 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
 
 
 def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
-    """The attentions of a model.
-
-    Args:
-        config: of the model.
-    """
+    """The attentions of a model."""
     if isinstance(config, EncoderConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
         return (AttentionSize("encoder", layers, heads, config.head_size, False, False),)
@@ -120,13 +108,7 @@ def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
 
 
 def raw_bytes(capture: Capture, which: Sequence[AttentionSize], size: TextSize) -> int:
-    """Bytes of the arrays that a request yields for one text, before compression.
-
-    Args:
-        capture: the request.
-        which: the attentions of the model.
-        size: of the text.
-    """
+    """Bytes of the arrays that a request yields for one text, before compression."""
     return sum(_of_side(capture, side, size) for side in which)
 
 

@@ -39,11 +39,7 @@ def groups_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def describe_range(texts: Sequence[Text]) -> str:
-    """Name some consecutive texts for an error message: their numbers, and where they stand.
-
-    Args:
-        texts: At least one.
-    """
+    """Name some consecutive texts for an error message: their numbers, and where they stand."""
     first, last = texts[0], texts[-1]
     ends = [printable(f"{text.file}:{text.line}") for text in (first, last)] if first.file else []
     if len(texts) == 1:
@@ -53,17 +49,7 @@ def describe_range(texts: Sequence[Text]) -> str:
 
 
 def tokenize(model: Pretrained, texts: Sequence[Text], truncate: bool) -> list[TokenizedTexts]:
-    """Each text as the model takes it, without padding.
-
-    Args:
-        model: Its module and its parameters are not used.
-        texts: All of them pairs or none.
-        truncate: Whether texts over the model's limit are cut.
-
-    Raises:
-        TextError: Naming the first text that cannot be read.
-        InputError: The model has no tokenizer, or takes no pairs.
-    """
+    """Each text as the model takes it, without padding."""
     pairs = [text.text_b or "" for text in texts if text.text_b is not None]
     try:
         return model.read([text.text for text in texts], pairs or None, truncate=truncate).rows()
@@ -75,17 +61,7 @@ def tokenize(model: Pretrained, texts: Sequence[Text], truncate: bool) -> list[T
 def tokenize_each(
     model: Pretrained, texts: Sequence[Text], truncate: bool, bad: BadRows
 ) -> Iterator[tuple[Text, TokenizedTexts]]:
-    """Each text that the model can read, beside what it reads; the others are reported.
-
-    Args:
-        model: With its tokenizer.
-        texts: A few, all of them pairs or none.
-        truncate: Whether texts over the model's limit are cut.
-        bad: Receives those that it cannot read.
-
-    Raises:
-        InputError: As `bad` says.
-    """
+    """Each text that the model can read, beside what it reads; the others are reported."""
     try:
         rows = tokenize(model, texts, truncate)
     except TextError:

@@ -46,12 +46,7 @@ class Beams(NamedTuple):
 
 
 def started(prompt: Int[Array, "B P"], decoding: Decoding) -> Beams:
-    """The beams before the first token; only the first hypothesis of each counts.
-
-    Args:
-        prompt: What hypotheses begin with.
-        decoding: The settings.
-    """
+    """The beams before the first token; only the first hypothesis of each counts."""
     batch, beams = prompt.shape[0], decoding.num_beams
     room = jnp.full((batch, beams, decoding.max_new_tokens), decoding.pad, prompt.dtype)
     begun = jnp.broadcast_to(prompt[:, None], (batch, beams, prompt.shape[1]))
@@ -76,15 +71,7 @@ def advanced(
     decoding: Decoding,
     padding: Int[Array, " B"] | None = None,
 ) -> Beams:
-    """One token more.
-
-    Args:
-        beams: The hypotheses.
-        logits: Scores of the token after each open one.
-        prompt: Length of the prompt.
-        decoding: The settings.
-        padding: Positions before each prompt; default none.
-    """
+    """One token more."""
     batch, count, size = logits.shape
     place = prompt + beams.step
     steps = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(batch * count, size)
@@ -145,10 +132,6 @@ def largest(
     """The largest scores and their places, as `jax.lax.top_k` has them, in a third of its time.
 
     They are in the parts of the vocabulary with the largest maxima, so only those are sorted.
-
-    Args:
-        scores: Of every piece.
-        count: C, how many are wanted.
     """
     size = scores.shape[-1]
     if size < 2 * count * _PART:

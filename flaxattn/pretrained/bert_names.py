@@ -85,13 +85,7 @@ _OLD_NAMES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "Layer
 
 
 def tied_decoder(decoder: str, bias: str, copy: str | None = None) -> dict[str, Any]:
-    """Arguments of `Family` for a masked-LM head whose output layer may be the word embedding.
-
-    Args:
-        decoder: Name of the output layer's weight.
-        bias: Name of its bias.
-        copy: Second name of the bias, if it has one, which is of a decoder that is not tied.
-    """
+    """Arguments of `Family` for a masked-LM head whose output layer may be the word embedding."""
 
     def aliases(names: dict[str, str], config: BertConfig) -> dict[str, str]:
         """If the decoder is untied, transformers gives it the bias that counts."""
@@ -112,12 +106,7 @@ def tied_decoder(decoder: str, bias: str, copy: str | None = None) -> dict[str, 
 
 
 def for_its_head(row: NameRow, config: BertConfig) -> bool:
-    """Return whether a row of a classifier is of the head that a configuration names.
-
-    Args:
-        row: Of `CLASSIFIER` or `DENSE_CLASSIFIER`, or of anything else.
-        config: Says which head there is.
-    """
+    """Return whether a row of a classifier is of the head that a configuration names."""
     if row.ours not in ("classifier/kernel", "classifier/bias"):
         return True
     of_sequences = config.architectures[0].endswith("ForSequenceClassification")
@@ -125,14 +114,7 @@ def for_its_head(row: NameRow, config: BertConfig) -> bool:
 
 
 def family(name: str, prefix: str, *tables: str, **fields: Any) -> Family:
-    """A variant of BERT whose encoder has BERT's names.
-
-    Args:
-        name: What such a model is called in a message.
-        prefix: Of the names of a task model's encoder.
-        *tables: Rows.
-        **fields: Of `Family`.
-    """
+    """A variant of BERT whose encoder has BERT's names."""
     return Family(
         **{
             "name": name,

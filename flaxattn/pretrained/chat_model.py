@@ -45,11 +45,7 @@ class ChatModel(Pretrained):
         return texts[0] if isinstance(messages[0], Mapping) else texts
 
     def _tokenizer(self) -> Tokenizer:
-        """The tokenizer.
-
-        Raises:
-            InputError: The model came without one.
-        """
+        """The tokenizer."""
         self._reader()
         assert self.tokenizer is not None
         return self.tokenizer

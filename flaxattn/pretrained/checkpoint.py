@@ -41,16 +41,7 @@ class Checkpoint:
 
     @classmethod
     def find(cls, name: str | Path, **hosted: Any) -> "Checkpoint":
-        """Find a model by its name.
-
-        Args:
-            name: As for `from_pretrained`.
-            **hosted: Arguments of `hub.find`; a revision is that of an adapter.
-
-        Raises:
-            CheckpointError: If there is no such model, or its files do not make a whole one.
-            UnavailableError: If the Hub would be needed but cannot be reached.
-        """
+        """Find a model by its name."""
         path = Path(name).expanduser()
         if path.suffix == SUFFIX and path.is_file():
             return cls._of_gguf(GgufFile(path))

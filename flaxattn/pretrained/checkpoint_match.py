@@ -53,23 +53,7 @@ def compare(
     *,
     compare_tied: bool = True,
 ) -> CheckpointMatch:
-    """Compare what a model needs with what a checkpoint holds.
-
-    Args:
-        files: The checkpoint.
-        found: Its tensors: the checkpoint's name by the table's name.
-        rows: What the model needs: rows of the table by parameter path.
-        family: The table.
-        config: Says the sizes.
-        compare_tied: Whether to read tensors that repeat others, and compare them.
-
-    Returns:
-        What was missing of the head, unexpected or ignored.
-
-    Raises:
-        CheckpointError: If a tensor of the backbone is missing, a shape contradicts the config, or
-            a tied tensor is a different one. It names all of them.
-    """
+    """Compare what a model needs with what a checkpoint holds."""
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
     for row in {row.theirs: row for row in rows.values()}.values():
@@ -95,17 +79,7 @@ def compare(
 
 
 def check_layers(files: TensorFiles, found: Mapping[str, str], family: Family, config: Any) -> None:
-    """Check that a checkpoint has the layers that its config says.
-
-    Args:
-        files: The checkpoint.
-        found: Its tensors: the checkpoint's name by the table's name.
-        family: The table.
-        config: Says how many layers there are.
-
-    Raises:
-        CheckpointError: It has more or fewer, or is of another family.
-    """
+    """Check that a checkpoint has the layers that its config says."""
     for before, numbers in family.layer_numbers(found).items():
         if getattr(config, family.layers[before]) == 0:  # a side that the model does without
             continue
@@ -183,10 +157,5 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def strange(report: CheckpointMatch, family: Family) -> list[str]:
-    """Unexpected tensors that no model of the family has, whatever its head: ours lacks something.
-
-    Args:
-        report: What `compare` returned.
-        family: The table.
-    """
+    """Return the unexpected tensors that no model of the family has, with any head."""
     return family.folded(name for name in report.unexpected if not family.is_known(name))

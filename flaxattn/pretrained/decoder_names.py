@@ -129,11 +129,7 @@ _SIZES = {
 
 
 def decoder_names(config: DecoderConfig) -> Family:
-    """Tensor names of one model type's checkpoints.
-
-    Args:
-        config: Names the model type and its switches.
-    """
+    """Tensor names of one model type's checkpoints."""
     kind = TYPES[config.model_type]
     neox = kind.names == "gpt_neox"
     heads = _EACH_HEAD if config.head_norm == "each" else _ALL_HEADS

@@ -107,12 +107,7 @@ class Decoding:
             )
 
     def penalised(self, score: Float[Array, "..."], length: Int[Array, ""]) -> Float[Array, "..."]:
-        """Log-probabilities of hypotheses made comparable across lengths.
-
-        Args:
-            score: Sums over the tokens of hypotheses.
-            length: How many tokens those are.
-        """
+        """Log-probabilities of hypotheses made comparable across lengths."""
         size = length.astype(jnp.float32)
         size = size if self.penalty == "power" else (5 + size) / 6
         return score / size**self.length_penalty
@@ -130,16 +125,7 @@ def allowed(
     decoding: Decoding,
     padding: Int[Array, " R"] | None = None,
 ) -> Float[Array, "R V"]:
-    """The scores of repeated tokens changed, and everything ruled out that the settings rule out.
-
-    Args:
-        scores: Logits, or their log-softmax.
-        written: Prompt and what was written so far.
-        prompt: Length of the prompt.
-        step: How many tokens were written.
-        decoding: The settings.
-        padding: Positions before each prompt, whose tokens do not count as repeated; default none.
-    """
+    """Apply the penalty of repeated tokens, and rule out what the settings forbid."""
     size = scores.shape[-1]
     ids = jnp.arange(size)
     if decoding.repetition_penalty != 1:
@@ -199,13 +185,7 @@ def _repeating(
 
 
 def chosen(scores: Float[Array, "R V"], keys: Array | None, decoding: Decoding) -> Int[Array, " R"]:
-    """The next token of every sequence: the best one, or one drawn as the settings say.
-
-    Args:
-        scores: What `allowed` left.
-        keys: A random key per sequence; None for the best token.
-        decoding: The settings.
-    """
+    """The next token of every sequence: the best one, or one drawn as the settings say."""
     if keys is None:
         return scores.argmax(-1)
     scores = scores / decoding.temperature

@@ -60,15 +60,7 @@ def _constants(config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def with_frequencies(config: BertConfig, files: TensorFiles) -> BertConfig:
-    """The configuration with the frequencies that a checkpoint holds, if it holds any.
-
-    Args:
-        config: Of any encoder.
-        files: Its tensors.
-
-    Raises:
-        CheckpointError: They are not as many as a head has pairs of dimensions.
-    """
+    """The configuration with the frequencies that a checkpoint holds, if it holds any."""
     held = sorted(name for name in files.shapes if name.endswith(FREQUENCIES))
     if not held or config.rotary is None:
         return config

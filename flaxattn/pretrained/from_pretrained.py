@@ -109,19 +109,6 @@ def without_parameters(
 
     Configuration, tokenizer and the headers of the files are read and checked as `from_pretrained`
     does, the tensors are not.
-
-    Args:
-        name: As for `from_pretrained`.
-        head: As for `from_pretrained`.
-        dtype: As for `from_pretrained`.
-
-    Returns:
-        The model, whose `params` are of `jax.ShapeDtypeStruct`.
-
-    Raises:
-        CheckpointError: If there is no such model, or its files do not make a whole one.
-        UnavailableError: If the Hub would be needed but cannot be reached.
-        InputError: For an unknown head or dtype.
     """
     kind = _dtype(dtype)
     found = Checkpoint.find(name)
@@ -134,11 +121,7 @@ def without_parameters(
 
 
 def architectures_for(config: ModelConfig) -> tuple[str, ...]:
-    """Names of the architectures that a configuration can be loaded as, the one without head first.
-
-    Args:
-        config: Of a model.
-    """
+    """Return the architectures that a configuration can be loaded as, the backbone first."""
     return tuple(modules_of(config))
 
 

@@ -174,20 +174,7 @@ def write(
     seed: int,
     enough: Callable[[np.ndarray, np.ndarray], bool] | None = None,
 ) -> Written:
-    """Write, with random keys and as many texts of each prompt as are asked for.
-
-    Args:
-        module: As for `stages`, like what is not described here.
-        params: Its parameters.
-        layers: The same, `unstacked`.
-        given: Arguments of `begin`.
-        prompt: What every text begins with.
-        decoding: The settings.
-        seed: Of the draws.
-        enough: Asked every few tokens whether that is enough: is given what was written,
-            `[R, T]`, and which texts are at their end, `[R]`. Not asked about beams, of which the
-            best is known at the end only.
-    """
+    """Write, with random keys and as many texts of each prompt as are asked for."""
     length = prompt.shape[1]
     step = length + decoding.max_new_tokens if enough is None else _LOOK
     now = None
@@ -217,19 +204,6 @@ def stages(
     out one by one, which run faster.
 
     Memory: the cache of B N hypotheses, twice while it grows.
-
-    Args:
-        module: With the methods `begin` and `follow`, and an attribute `cache_length`.
-        params: Its parameters.
-        layers: The same, `unstacked`.
-        given: Arguments of `begin`: the sources, or the mask of the prompts.
-        prompt: What every text begins with.
-        decoding: The settings.
-        seed: Of the draws.
-        step: Most tokens between two stops.
-
-    Yields:
-        Where writing stands, at last at its end; its arrays are gone when the next one comes.
     """
     given, prompt, keys = _drawn(given, prompt, decoding, seed)
     length, most = prompt.shape[1], decoding.max_new_tokens
@@ -262,14 +236,7 @@ def stages(
 def _until_change(
     module: nn.Module, mask: Int[Any, "B P"] | None, place: int, wanted: int
 ) -> tuple[bool, int]:
-    """Whether the cache must be filled anew before the next token, and how many it then serves.
-
-    Args:
-        module: As for `stages`.
-        mask: Of the prompts.
-        place: Position of the token that is read next, padding counted.
-        wanted: Tokens that shall be written.
-    """
+    """Whether the cache must be filled anew before the next token, and how many it then serves."""
     if not isinstance(module, DecoderLM):
         return False, wanted
     length = place - int((np.asarray(mask) != 0).argmax(1).min())  # of the longest text so far
@@ -294,25 +261,13 @@ def _drawn(
 
 
 def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
-    """Return the generated tokens after the prompts, one text for each.
-
-    Args:
-        now: Where writing stands; what is returned is gone with it.
-        prompt: Length of the prompts.
-    """
+    """Return the generated tokens after the prompts, one text for each."""
     assert isinstance(now.text, GeneratedRows)
     return np.asarray(now.text.ids)[:, prompt : prompt + int(now.text.step)]
 
 
 def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples: int) -> Array:
-    """A random key per text that is drawn, whatever else is drawn beside it.
-
-    Args:
-        seed: Of all of them.
-        ids: What each text is made from.
-        mask: Non-zero at its real positions.
-        samples: Texts that are drawn from each.
-    """
+    """A random key per text that is drawn, whatever else is drawn beside it."""
     rows = zip(np.asarray(ids, "<i4"), np.asarray(mask) != 0, strict=True)
     marks = jnp.array([zlib.crc32(row[real].tobytes()) for row, real in rows], jnp.uint32)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
@@ -321,13 +276,7 @@ def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples:
 
 
 def lengths(ids: Int[np.ndarray, "B T"], prompt: int, decoding: Decoding) -> Int[np.ndarray, " B"]:
-    """Tokens of every sequence up to its end, which is included.
-
-    Args:
-        ids: Prompt and what was written.
-        prompt: Length of the prompt.
-        decoding: Says what ends a text.
-    """
+    """Tokens of every sequence up to its end, which is included."""
     ends = np.isin(ids, decoding.eos) & (np.arange(ids.shape[1]) >= prompt)
     return np.where(ends.any(1), ends.argmax(1) + 1, ids.shape[1])
 

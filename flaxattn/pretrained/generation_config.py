@@ -54,14 +54,7 @@ def files(settings: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def read(directory: str | Path) -> dict[str, Any]:
-    """The settings of a model directory; empty where it has none.
-
-    Args:
-        directory: A Hugging Face model directory.
-
-    Raises:
-        CheckpointError: If the file is no JSON object.
-    """
+    """The settings of a model directory; empty where it has none."""
     path = Path(directory) / FILE
     if path.is_file():
         return read_json(path)
@@ -71,15 +64,7 @@ def read(directory: str | Path) -> dict[str, Any]:
 
 
 def decoding_fields(settings: Mapping[str, Any], prompt: int) -> dict[str, Any]:
-    """Settings as fields of `Decoding`.
-
-    Args:
-        settings: What `read` returned.
-        prompt: Tokens before those that are written; lengths in the file count them.
-
-    Raises:
-        InputError: For a setting that is not implemented.
-    """
+    """Settings as fields of `Decoding`."""
     for name, neutral in _NEUTRAL.items():
         if settings.get(name) not in neutral:
             raise InputError(
@@ -113,19 +98,7 @@ def settled(
     prompt: int,
     limit: int,
 ) -> Decoding:
-    """The settings of one call.
-
-    Args:
-        told: By the model's configuration, as fields of `Decoding`.
-        stored: What `read` returned; goes before `told`.
-        given: By the caller, as fields of `Decoding`; goes before both.
-        prompt: Tokens before those that are written.
-        limit: Most tokens that can be written after it.
-
-    Raises:
-        InputError: For a setting that there is not, one that the caller gave and that does nothing
-            under the others, or a length over the limit.
-    """
+    """The settings of one call."""
     try:
         fields = {**told, **decoding_fields(stored, prompt)}
         fields["max_new_tokens"] = max(1, min(limit, int(fields["max_new_tokens"])))

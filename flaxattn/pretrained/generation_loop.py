@@ -70,17 +70,7 @@ def begun(
     keys: Array | None = None,
     padding: Int[Array, " B"] | None = None,
 ) -> Writing:
-    """The first token after prompts that the model has read.
-
-    Args:
-        first: Scores of the token after each prompt.
-        cache: Of the prompts. What self-attention keeps, `[B, H, 1, K, D]`, gets a row for each
-            hypothesis, cross-attention's belongs to the source, and the rest moves with hypotheses.
-        prompt: What was read.
-        decoding: The settings.
-        keys: With `do_sample`, a random key per sequence.
-        padding: Positions before each prompt; default none.
-    """
+    """The first token after prompts that the model has read."""
     batch, length = prompt.shape
     if decoding.num_beams == 1:
         room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
@@ -96,12 +86,7 @@ def begun(
 
 
 def unfinished(now: Writing, until: int | Int[Array, ""]) -> Bool[Array, ""]:
-    """Return whether any sequence can go on.
-
-    Args:
-        now: Where writing stands.
-        until: Most tokens that are written.
-    """
+    """Return whether any sequence can go on."""
     text = now.text
     still = text.open.any() if isinstance(text, Beams) else ~text.ended.all()
     return (text.step < until) & still
@@ -117,18 +102,7 @@ def continued(
     room: int | None = None,
     padding: Int[Array, " B"] | None = None,
 ) -> Writing:
-    """Write on until every text is at its end.
-
-    Args:
-        follow: Runs the model on one more token of every hypothesis.
-        now: Where writing stands.
-        prompt: Length of the prompts.
-        decoding: The settings.
-        keys: With `do_sample`, a random key per sequence.
-        until: Stop at so many written tokens, at the latest; default the setting.
-        room: Positions that the cache holds; default all that can be needed.
-        padding: Positions before each prompt; default none.
-    """
+    """Write on until every text is at its end."""
     limit = decoding.max_new_tokens
     most = limit if until is None else jnp.minimum(until, limit)
     held = prompt + limit if room is None else room
@@ -152,12 +126,7 @@ def continued(
 
 
 def written(now: Writing, decoding: Decoding) -> Written:
-    """Return the generated tokens: the best hypotheses of each sequence.
-
-    Args:
-        now: Where writing stands, at its end.
-        decoding: The settings.
-    """
+    """Return the generated tokens: the best hypotheses of each sequence."""
     if isinstance(now.text, GeneratedRows):
         return Written(now.text.ids[:, None], now.text.scores[:, None])
     best = slice(0, decoding.num_return_sequences)
@@ -165,13 +134,7 @@ def written(now: Writing, decoding: Decoding) -> Written:
 
 
 def widened(now: Writing, room: int, windows: tuple[int | None, ...] = ()) -> Writing:
-    """The same with room for more positions in the cache.
-
-    Args:
-        now: Where writing stands.
-        room: Positions that the cache shall hold.
-        windows: For each layer the most positions that it needs; None for all.
-    """
+    """The same with room for more positions in the cache."""
 
     def wider(path: tuple[Any, ...], leaf: Array) -> Array:
         if _kind(path) != _KEPT:
@@ -184,22 +147,14 @@ def widened(now: Writing, room: int, windows: tuple[int | None, ...] = ()) -> Wr
 
 
 def hypotheses(now: Writing) -> Int[Array, "R T"]:
-    """Prompt and generated tokens of every open hypothesis.
-
-    Args:
-        now: Where writing stands.
-    """
+    """Prompt and generated tokens of every open hypothesis."""
     text = now.text
     ids = text.running if isinstance(text, Beams) else text.ids
     return ids.reshape(-1, ids.shape[-1])
 
 
 def separate_caches(now: Writing) -> tuple[int, Cache]:
-    """Number of hypotheses that share a cache, and an empty cache for each of them alone.
-
-    Args:
-        now: Where writing stands, of a model whose cache holds nothing but self-attention.
-    """
+    """Number of hypotheses that share a cache, and an empty cache for each of them alone."""
     rows = now.text.parents.shape[1] if isinstance(now.text, Beams) else 1
 
     def empty(leaf: Array) -> Array:
@@ -209,14 +164,7 @@ def separate_caches(now: Writing) -> tuple[int, Cache]:
 
 
 def with_separate_caches(now: Writing, cache: Cache, rows: int, place: Int[Array, ""]) -> Writing:
-    """The same with a cache that was filled for each hypothesis alone.
-
-    Args:
-        now: Where writing stands.
-        cache: What `separate_caches` returned, filled up to `place`.
-        rows: Hypotheses that share a cache.
-        place: Positions that it holds.
-    """
+    """The same with a cache that was filled for each hypothesis alone."""
 
     def joined(leaf: Array) -> Array:
         return leaf.reshape(-1, rows, leaf.shape[1], *leaf.shape[3:]).swapaxes(1, 2)

@@ -131,15 +131,7 @@ class GgufFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a file and read its header.
-
-        Args:
-            path: The file.
-
-        Raises:
-            CheckpointError: If it is damaged, or of a model that is not read here.
-            UnavailableError: If the package `gguf` is not installed.
-        """
+        """Open a file and read its header."""
         try:
             import gguf  # only such files need it
         except ImportError as error:
@@ -169,11 +161,7 @@ class GgufFile:
         self._check()
 
     def settings(self) -> dict[str, Any]:
-        """The content that `config.json` would have.
-
-        Raises:
-            CheckpointError: If the metadata lacks a size.
-        """
+        """The content that `config.json` would have."""
         layout, found = self.layout, {}
         for name, key in {**_SETTINGS, **layout.settings}.items():
             value = self._fact(key)
@@ -205,19 +193,11 @@ class GgufFile:
         }
 
     def tensors(self) -> "GgufTensors":
-        """Its tensors under the names of Hugging Face.
-
-        Raises:
-            CheckpointError: If there is one that no model of the architecture has.
-        """
+        """Its tensors under the names of Hugging Face."""
         return GgufTensors(self)
 
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None where the file holds none.
-
-        Raises:
-            CheckpointError: If it is of a kind that is not read here.
-        """
+        """The tokenizer; None where the file holds none."""
         facts = {
             name.removeprefix("tokenizer.ggml."): value
             for name, value in self.metadata.items()
@@ -254,30 +234,15 @@ class GgufFile:
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, outputs first.
-
-        Args:
-            name: In the file.
-        """
+        """Shape of a tensor, outputs first."""
         return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
     def quantization(self, name: str) -> str:
-        """Kind of a tensor, such as Q4_1 or F32.
-
-        Args:
-            name: In the file.
-        """
+        """Kind of a tensor, such as Q4_1 or F32."""
         return str(self._tensors[name].tensor_type.name)
 
     def read(self, name: str) -> Float[np.ndarray, "..."]:
-        """A tensor as Hugging Face has it, in float32.
-
-        Args:
-            name: In the file.
-
-        Raises:
-            CheckpointError: If its bytes are not those of its kind.
-        """
+        """A tensor as Hugging Face has it, in float32."""
         tensor = self._tensors[name]
         try:
             array = np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32)

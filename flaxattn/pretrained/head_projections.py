@@ -83,28 +83,12 @@ def head_projections(model: Pretrained) -> dict[str, HeadProjections]:
 
 
 def output_projections(model: Pretrained) -> dict[str, Float[np.ndarray, "L H D E"]]:
-    """The rows of every layer's output projection that each head is multiplied with.
-
-    Args:
-        model: Any with multi-head attention.
-
-    Returns:
-        float32 by side of a trace: `encoder`, `decoder`, `cross`. Zero for a head that was pruned,
-        as its values are in a trace. Empty for a model without heads.
-    """
+    """The rows of every layer's output projection that each head is multiplied with."""
     return {side: _outputs(layers, model, side) for side, layers in _by_side(model).items()}
 
 
 def layer_parameters(model: Pretrained) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Parameters of attention and its norms, of each layer, by path such as `attention/key/kernel`.
-
-    Args:
-        model: Any whose layers are in stacks.
-
-    Returns:
-        For the stacks `encoder` and `decoder`, as many as the model has, a mapping per layer. A
-        stack that shares its parameters has one layer. Arrays are views where the host holds them.
-    """
+    """Parameters of attention and its norms per layer, by path (`attention/key/kernel`)."""
     stacks: dict[str, list[dict[str, np.ndarray]]] = {}
     leaf: Any
     for path, leaf in traverse_util.flatten_dict(dict(model.params), sep="/").items():
@@ -125,12 +109,7 @@ def layer_parameters(model: Pretrained) -> dict[str, list[dict[str, np.ndarray]]
 
 
 def parameters_below(layer: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """Parameters of one module of a layer, by the rest of their path; empty where there is none.
-
-    Args:
-        layer: One of `layer_parameters`.
-        name: Of the module, such as `attention_norm`.
-    """
+    """Parameters of one module of a layer, by the rest of their path; empty where there is none."""
     kind = f"{name}/"
     return {path.removeprefix(kind): a for path, a in layer.items() if path.startswith(kind)}
 

@@ -55,22 +55,7 @@ def find(
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """The directory of a model.
-
-    Args:
-        name: Name of a built-in model, a directory, or a Hub id, tried in this order. To mean a
-            directory that is called like a built-in model, write `./name`.
-        revision: Branch, tag or commit on the Hub.
-        cache_dir: Where the Hub's files are kept; default as `huggingface_hub` has it (`HF_HOME`).
-        local_files_only: Do not use the network; also switched on by `HF_HUB_OFFLINE=1`.
-
-    Returns:
-        A directory; of a Hub model only configuration, safetensors and tokenizer are fetched.
-
-    Raises:
-        CheckpointError: If there is no such model.
-        UnavailableError: If the Hub would be needed but cannot be reached.
-    """
+    """The directory of a model."""
     text = os.fspath(name)
     if text in built_in():
         return _BUILT_IN / text
@@ -131,23 +116,7 @@ def upload(
     revision: str | None = None,
     commit_message: str = "Upload a model with flaxattn",
 ) -> str:
-    """Upload the files of a directory to a repository of the Hub, which is made where absent.
-
-    Args:
-        directory: All of its files are uploaded, in one commit.
-        repo_id: Such as `me/my-model`.
-        private: Whether a new repository is private; default as the Hub's settings of its owner.
-        token: Access token; default that of `hf auth login` or `HF_TOKEN`.
-        revision: Branch; default the main one.
-        commit_message: Title of the commit.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        CheckpointError: If the id is none.
-        UnavailableError: If the Hub cannot be reached, or refuses.
-    """
+    """Upload the files of a directory to a repository of the Hub, which is made where absent."""
     import huggingface_hub  # imports slowly, and only Hub ids need it
     from huggingface_hub import errors
 

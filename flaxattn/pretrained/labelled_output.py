@@ -28,14 +28,7 @@ _compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"
 
 
 def check_label_names(labels: Mapping[str, Any]) -> None:
-    """Check that further keywords of a call are labels of some head.
-
-    Args:
-        labels: By the name of the argument.
-
-    Raises:
-        TypeError: One is not, as Python says it of any function.
-    """
+    """Check that further keywords of a call are labels of some head."""
     if unknown := set(labels) - set(LABEL_NAMES):
         raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
 
@@ -46,18 +39,7 @@ def answered(
     labels: Mapping[str, Any],
     return_dict: bool | None = None,
 ) -> Any:
-    """Add the loss of labels to an output, and return it in the form that was asked for.
-
-    Args:
-        config: Of the model; its first architecture says which loss it is.
-        out: What the model returned.
-        labels: Labels by the name of the argument; those that are None are left out.
-        return_dict: False for a tuple of what is there; otherwise the output itself.
-
-    Raises:
-        InputError: For a model without head, labels that it does not take, of a wrong shape, or
-            out of range.
-    """
+    """Add the loss of labels to an output, and return it in the form that was asked for."""
     architecture = config.architectures[0]
     given = {name: value for name, value in labels.items() if value is not None}
     if given:

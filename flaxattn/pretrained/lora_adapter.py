@@ -50,14 +50,7 @@ class LoraAdapter:
 
     @classmethod
     def read(cls, directory: Path) -> "LoraAdapter | None":
-        """The adapter of a directory; None where it holds a model or nothing.
-
-        Args:
-            directory: The directory.
-
-        Raises:
-            CheckpointError: If it is an adapter that cannot be merged.
-        """
+        """The adapter of a directory; None where it holds a model or nothing."""
         path = directory / SETTINGS
         if not path.is_file():
             return None
@@ -100,11 +93,7 @@ class LoraAdapter:
         return None
 
     def refused(self, reason: str) -> CheckpointError:
-        """The error that names the adapter, its base and what to do.
-
-        Args:
-            reason: Why it is not merged.
-        """
+        """The error that names the adapter, its base and what to do."""
         kind = shown(self.settings.get("peft_type"))
         return CheckpointError(
             f"{self.directory} is an adapter ({kind}) of the model {self.base!r:.300}: {reason}.\n"
@@ -114,24 +103,11 @@ class LoraAdapter:
         )
 
     def merged(self, base: TensorFiles, family: Family, config: Any) -> "MergedTensors":
-        """The tensors of the base with the changes.
-
-        Args:
-            base: The tensors of the base.
-            family: Their table of names.
-            config: Of the model.
-
-        Raises:
-            CheckpointError: If the adapter changes a tensor that the base does not have.
-        """
+        """The tensors of the base with the changes."""
         return MergedTensors(self, base, family, config)
 
     def classes(self, files: TensorFiles) -> int | None:
-        """Number of classes of the head that the adapter holds; None where it holds none.
-
-        Args:
-            files: The merged tensors.
-        """
+        """Number of classes of the head that the adapter holds; None where it holds none."""
         ends = ("classifier.weight", "score.weight", "classifier.out_proj.weight")
         if self.head not in ("ForSequenceClassification", "ForTokenClassification"):
             return None
@@ -139,11 +115,7 @@ class LoraAdapter:
         return next(found, None)
 
     def scale(self, module: str) -> float:
-        """Factor of the product of two matrices.
-
-        Args:
-            module: Name of the layer they belong to.
-        """
+        """Factor of the product of two matrices."""
         rank, alpha = (self._of(module, name) for name in ("r", "lora_alpha"))
         return alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
 

@@ -50,14 +50,7 @@ STORED_DTYPES = ("float32", "float16", "bfloat16")
 
 
 def read_config(directory: str | Path) -> ModelConfig:
-    """Read `config.json` of a model directory.
-
-    Args:
-        directory: A Hugging Face model directory.
-
-    Raises:
-        CheckpointError: If it is absent, no JSON object, or describes a model we do not have.
-    """
+    """Read `config.json` of a model directory."""
     path = Path(directory) / "config.json"
     if not path.is_file():
         held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
@@ -69,15 +62,7 @@ def read_config(directory: str | Path) -> ModelConfig:
 
 
 def config_of(path: Path, settings: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of settings as `config.json` has them.
-
-    Args:
-        path: The file they are from.
-        settings: Its content.
-
-    Raises:
-        CheckpointError: If it describes a model we do not have.
-    """
+    """The configuration of settings as `config.json` has them."""
     _check_not_quantized(path, settings)
     kind = settings.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in CONFIGS:
@@ -120,13 +105,6 @@ def as_stored(config: ModelConfig, files: TensorFiles) -> ModelConfig:
 
     Transformers 5 says of every T5 that its output layer is tied, and an ESM keeps the frequencies
     of its rotary positions.
-
-    Args:
-        config: Of a model directory.
-        files: Its tensors.
-
-    Returns:
-        The same, a T5 untied if the files hold an output layer that is not the word embedding.
     """
     if isinstance(config, BertConfig) and config.position_embedding_type == "rotary":
         return with_frequencies(config, files)
@@ -149,20 +127,8 @@ def load(
     old names `gamma` and `beta`, and float16, bfloat16 or float32 tensors.
     Only one tensor is held beside the result at any time.
 
-    Args:
-        files: Tensors of a Hugging Face model directory.
-        module: A module of an `ARCHITECTURES`, built from the directory's config.
-        seed: For parameters of a head that the checkpoint lacks; they cause a UserWarning.
-        dtype: Of the parameters.
-        mesh: Devices that parameters are laid out over, each with its part; default none.
-
     Returns:
         The parameters and a report of what was missing, unexpected or ignored.
-
-    Raises:
-        CheckpointError: If a tensor that is not of the head is missing, a shape contradicts the
-            config, or the files are damaged.
-        InputError: If a number is too large for the dtype, or the mesh has other axes.
     """
     mesh = None if mesh is None else usable_mesh(mesh)
     held, rows, report = _matched(files, module)
@@ -177,16 +143,7 @@ def load(
 def shapes_and_match(
     files: TensorFiles, module: nn.Module, dtype: Dtype
 ) -> tuple[Any, CheckpointMatch]:
-    """Shapes of the parameters that `load` reads, and its report; no tensor is read.
-
-    Args:
-        files: As for `load`.
-        module: As for `load`.
-        dtype: Of the parameters.
-
-    Raises:
-        CheckpointError: As `load` does, but for damaged tensors.
-    """
+    """Shapes of the parameters that `load` reads, and its report; no tensor is read."""
     *_, report = _matched(files, module, compare_tied=False)
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), _parameter_shapes(module)
@@ -225,20 +182,6 @@ def save(
 
     The directory gets `config.json`, the tokenizer's files, and `model.safetensors` with checksums
     of its tensors and of these files; all of them or none. The same arguments give the same bytes.
-
-    Args:
-        directory: Made where absent; files of an earlier save are replaced or removed, in one step
-            where the system can, and other files stay.
-        module: The module the parameters belong to.
-        params: Its parameter tree.
-        dtype: `float32`, `float16` or `bfloat16` of the stored tensors; default as they are.
-        tokenizer: Of the model.
-        target_tokenizer: Of the target side, where it has one of its own.
-        further: Content of other files by name: an object of JSON, or bytes.
-
-    Raises:
-        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
-        CheckpointError: If the directory cannot be written.
     """
     if dtype not in (None, *STORED_DTYPES):
         raise InputError(f"dtype {dtype!r} cannot be stored; choose one of {STORED_DTYPES}.")
@@ -268,19 +211,7 @@ def save(
 
 
 def to_hf(module: nn.Module, params: Any, dtype: str | None = None) -> dict[str, np.ndarray]:
-    """The parameters as Hugging Face names and lays them out.
-
-    Args:
-        module: The module the parameters belong to.
-        params: Its parameter tree.
-        dtype: As for `save`.
-
-    Returns:
-        Contiguous arrays by name; those that need no transposing share memory with `params`.
-
-    Raises:
-        InputError: If the parameters do not fit the module, or do not fit in `dtype`.
-    """
+    """The parameters as Hugging Face names and lays them out."""
     shapes = _parameter_shapes(module)
     flat = _flat(params)
     wrong = [p for p in sorted({*shapes, *flat}) if _shape(flat.get(p)) != _shape(shapes.get(p))]

@@ -22,20 +22,7 @@ MASK = (2, "1 at real positions, 0 at padding")
 def checked(
     inputs: Mapping[str, Any], ranges: Mapping[str, tuple[int, str]], limit: int
 ) -> dict[str, Int[Array, "B S"]]:
-    """Check arguments of a model call that hold one number per position.
-
-    Args:
-        inputs: NumPy, JAX or nested lists, or None. Values of traced arrays are not looked at.
-        ranges: For each name, the end of the range of its values, and what they mean. The first
-            name is that of the ids, which must be there.
-        limit: Most positions.
-
-    Returns:
-        What was given, as int32 arrays.
-
-    Raises:
-        InputError: For a wrong dtype or shape, an id out of range, or a length over the limit.
-    """
+    """Check arguments of a model call that hold one number per position."""
     ids = next(iter(ranges))
     if inputs[ids] is None:
         raise InputError(f"{ids} is missing.\nPass the ids of the word pieces, shape [B, S].")
@@ -59,15 +46,7 @@ def checked(
 
 
 def whole(name: str, value: Any) -> Any:
-    """The value as int32; only a mask may be boolean, or float as some pipelines make it.
-
-    Args:
-        name: Of the argument.
-        value: NumPy, JAX or nested lists; traced arrays are not looked at.
-
-    Raises:
-        InputError: For rows of unequal length, or what are no whole numbers.
-    """
+    """The value as int32; only a mask may be boolean, or float as some pipelines make it."""
     if isinstance(value, Tracer):
         return value
     try:
@@ -85,15 +64,7 @@ def whole(name: str, value: Any) -> Any:
 
 
 def numbers(name: str, value: Any) -> Any:
-    """The value as float32, without infinity and NaN.
-
-    Args:
-        name: Of the argument.
-        value: NumPy, JAX or nested lists; traced arrays are not looked at.
-
-    Raises:
-        InputError: For anything else.
-    """
+    """The value as float32, without infinity and NaN."""
     if isinstance(value, Tracer):
         return value
     try:
@@ -123,16 +94,7 @@ def _check(name: str, array: Any, shape: tuple[int, ...], ids: str, end: int, me
 
 
 def check_capture(capture: Capture, layers: int, heads: int) -> None:
-    """Check that a request names layers and heads that the model has.
-
-    Args:
-        capture: The request.
-        layers: How many the model has.
-        heads: How many each of them has.
-
-    Raises:
-        InputError: Naming the valid range, or saying that there are no heads.
-    """
+    """Check that a request names layers and heads that the model has."""
     if not heads:
         raise InputError(
             "this model has no attention: there is nothing to trace.\n"
@@ -149,15 +111,7 @@ def check_capture(capture: Capture, layers: int, heads: int) -> None:
 
 
 def check_window(capture: Capture, length: int) -> None:
-    """Check that a request's windows end within the input, not in the padding behind it.
-
-    Args:
-        capture: The request.
-        length: Positions of the longest sequence; with two kinds of sequence, of the shorter kind.
-
-    Raises:
-        InputError: Naming the valid range.
-    """
+    """Check that a request's windows end within the input, not in the padding behind it."""
     for name in ("query_window", "key_window"):
         window = getattr(capture, name)
         if window is not None and window[1] > length:
@@ -168,50 +122,27 @@ def check_window(capture: Capture, length: int) -> None:
 
 
 def padded(inputs: Mapping[str, Any], limit: int) -> dict[str, Int[np.ndarray, "B S"]]:
-    """Pad on the right to one of a few lengths, so that most texts share a compiled program.
-
-    Args:
-        inputs: Arrays `[B, S]`; zeros are added to each, so the mask hides what is added.
-        limit: Longest length the model takes.
-    """
+    """Pad on the right to one of a few lengths, so that most texts share a compiled program."""
     length = next(iter(inputs.values())).shape[1]
     extra = bucket(length, limit) - length
     return {name: np.pad(array, ((0, 0), (0, extra))) for name, array in inputs.items()}
 
 
 def padded_left(inputs: Mapping[str, Any]) -> dict[str, Int[np.ndarray, "B S"]]:
-    """Pad on the left to one of a few lengths, as prompts are.
-
-    Args:
-        inputs: Arrays `[B, S]`; zeros are added to each, so the mask hides what is added.
-    """
+    """Pad on the left to one of a few lengths, as prompts are."""
     length = next(iter(inputs.values())).shape[1]
     extra = bucket(length, 1 << 30) - length  # no limit: positions are counted without padding
     return {name: np.pad(array, ((0, 0), (extra, 0))) for name, array in inputs.items()}
 
 
 def bucket(length: int, limit: int) -> int:
-    """The length that is compiled: the next multiple of 32, above 128 of 64, above 512 of 256.
-
-    Args:
-        length: Positions that are needed.
-        limit: Longest length the model takes.
-    """
+    """The length that is compiled: the next multiple of 32, above 128 of 64, above 512 of 256."""
     step = 32 if length <= 128 else 64 if length <= 512 else 256
     return min(-(-length // step) * step, limit)
 
 
 def check_ends(source: Int[np.ndarray, "B S"], target: Int[np.ndarray, "B T"], end: int) -> None:
-    """Check that a classifier finds the end of each text, and its position in the target.
-
-    Args:
-        source: Tokens that the encoder reads.
-        target: Tokens that the decoder reads.
-        end: Id of the token that ends a text.
-
-    Raises:
-        InputError: If lengths differ, or a text has no end.
-    """
+    """Check that a classifier finds the end of each text, and its position in the target."""
     if target.shape[1] != source.shape[1]:
         raise InputError(
             f"decoder_input_ids: expected {source.shape[1]} tokens as input_ids has, received "

@@ -118,18 +118,10 @@ _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
 
 
 def family_of(config: ModelConfig) -> Family:
-    """The table of names of a model's tensors.
-
-    Args:
-        config: Of the model.
-    """
+    """The table of names of a model's tensors."""
     return _FAMILIES[type(config)].names(config)
 
 
 def modules_of(config: ModelConfig) -> _Modules:
-    """Modules by Hugging Face's class names, the one without head first.
-
-    Args:
-        config: Of the model.
-    """
+    """Modules by Hugging Face's class names, the one without head first."""
     return _FAMILIES[type(config)].modules(config)

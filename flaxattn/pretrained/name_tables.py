@@ -24,11 +24,7 @@ _DEEPEST = 4  # modules of other names around a model
 
 
 def wrapped_names(names: Iterable[str]) -> list[str]:
-    """Names of modules around a model, such as `_orig_mod`, that occur in names of tensors.
-
-    Args:
-        names: Of a checkpoint.
-    """
+    """Names of modules around a model, such as `_orig_mod`, that occur in names of tensors."""
     found = (match[1] for name in names for match in _WRAPPERS.finditer(name))
     return list(dict.fromkeys(found))
 
@@ -47,11 +43,7 @@ class Part(NamedTuple):
     shares: tuple[int, ...]
 
     def bounds(self, size: int) -> tuple[int, int]:
-        """Return where the part begins and ends in a group.
-
-        Args:
-            size: Of the last axis, all groups together.
-        """
+        """Return where the part begins and ends in a group."""
         unit = size // self.groups // sum(self.shares)
         start = sum(self.shares[: self.number])
         return start * unit, (start + self.shares[self.number]) * unit
@@ -90,11 +82,7 @@ class NameRow(NamedTuple):
 
 
 def table(text: str) -> tuple[NameRow, ...]:
-    """Rows of a table.
-
-    Args:
-        text: One row per line, the four columns separated by blanks.
-    """
+    """Rows of a table."""
     lines = (line.split() for line in text.splitlines() if line)
     return tuple(NameRow(theirs, shape, ours, how) for theirs, shape, ours, how in lines)
 
@@ -143,13 +131,7 @@ class Family:
     constants: Callable[[Any], Mapping[str, np.ndarray]] = lambda config: {}
 
     def rows_of(self, paths: Iterable[str], config: Any) -> dict[str, NameRow]:
-        """The row of the table for every parameter.
-
-        Args:
-            paths: Paths in a parameter tree; those of a task model have the backbone below
-                `prefix`.
-            config: Says which row holds, where there are several.
-        """
+        """The row of the table for every parameter."""
         known = {row.ours: row for row in self.rows if self.chosen(row, config)}
         found = {path: known[path.removeprefix(self.prefix[1])] for path in paths}
         return {path: row._replace(part=self._part(row, config)) for path, row in found.items()}
@@ -165,21 +147,11 @@ class Family:
         return Part(int(number), groups, (1,) * int(parts[-1]))
 
     def full_name(self, row: NameRow, path: str) -> str:
-        """Name of a row's tensor in a checkpoint of the whole model.
-
-        Args:
-            row: A row of the table.
-            path: Of the parameter.
-        """
+        """Name of a row's tensor in a checkpoint of the whole model."""
         return (self.prefix[0] if path.startswith(self.prefix[1]) else "") + row.theirs
 
     def numbered(self, row: NameRow, config: Any) -> list[str]:
-        """The names a row stands for.
-
-        Args:
-            row: A row of the table.
-            config: Says how many layers there are.
-        """
+        """The names a row stands for."""
         before, star, _ = row.theirs.partition("*")
         if not star:
             return [row.theirs]
@@ -188,13 +160,7 @@ class Family:
         return [row.theirs.replace("*", str(number)) for number in numbers]
 
     def shape(self, row: NameRow, config: Any, layer: int = 0) -> tuple[int, ...]:
-        """The shape a row's tensor has in a checkpoint.
-
-        Args:
-            row: A row of the table.
-            config: Says the sizes.
-            layer: Number of the layer that it is of.
-        """
+        """The shape a row's tensor has in a checkpoint."""
         return tuple(self._size(letter, config, layer) for letter in row.shape)
 
     def _size(self, letter: str, config: Any, layer: int) -> int:
@@ -206,11 +172,7 @@ class Family:
         return size + self.extra.get(letter, 0)
 
     def layer_numbers(self, names: Iterable[str]) -> dict[str, set[int]]:
-        """Numbers of the layers that occur, by what stands before them.
-
-        Args:
-            names: Names as `canonical` gives them.
-        """
+        """Numbers of the layers that occur, by what stands before them."""
         found: dict[str, set[int]] = {before: set() for before in self.layers}
         for name in names:
             if match := self._layer.match(name):
@@ -218,19 +180,11 @@ class Family:
         return found
 
     def is_buffer(self, name: str) -> bool:
-        """Return whether a tensor of this name is a counter or a constant, not a weight.
-
-        Args:
-            name: A name as `canonical` gives it.
-        """
+        """Return whether a tensor of this name is a counter or a constant, not a weight."""
         return self._layer.sub(r"\1*.", name) in self.buffers
 
     def is_known(self, name: str) -> bool:
-        """Return whether some model of the family, with whatever head, has a tensor of this name.
-
-        Args:
-            name: A name as `canonical` gives it.
-        """
+        """Return whether a model of the family, with any head, has a tensor of this name."""
         known = {row.theirs for row in self.rows} | self.buffers | self.others
         return self._layer.sub(r"\1*.", name) in known
 
@@ -238,17 +192,6 @@ class Family:
         """Names of the table for the names a checkpoint uses.
 
         Where a tied tensor is held under the name of a copy alone, that is the tensor.
-
-        Args:
-            found: Names with or without the prefix, new or old, also below those of wrappers such
-                as `module.` or `_orig_mod.`.
-            config: For what a name means.
-
-        Returns:
-            The checkpoint's name by the table's name.
-
-        Raises:
-            CheckpointError: If one tensor occurs under two names.
         """
         names: dict[str, str] = {}
         for theirs, unwrapped in self._unwrapped(found).items():
@@ -290,11 +233,7 @@ class Family:
         return max(candidates, key=known)  # the first of the best
 
     def folded(self, texts: Iterable[str]) -> list[str]:
-        """The texts, those that differ only in the number of the layer as one.
-
-        Args:
-            texts: Each begins with a name of the table.
-        """
+        """The texts, those that differ only in the number of the layer as one."""
         layers: dict[str, list[int]] = {}
         for text in texts:
             number = self._layer.match(text)

@@ -19,10 +19,6 @@ def nearest_type(settings: Mapping[str, Any], known: Sequence[str]) -> str:
 
     A type of a similar name is preferred, such as `gpt2` for `gpt_neo`; then one that is made for
     the same purpose.
-
-    Args:
-        settings: Content of a `config.json`.
-        known: The supported types.
     """
     kind, classes = settings.get("model_type"), settings.get("architectures")
     if isinstance(kind, str):

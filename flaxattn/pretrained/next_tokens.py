@@ -36,16 +36,6 @@ def predicted(
     """The trace with the probabilities of the tokens that follow each position.
 
     Memory: B·T·(k + 4) numbers are kept; the scores `[B, T, V]` exist on the device only.
-
-    Args:
-        model: A language model.
-        reading: What the trace was made of.
-        trace: Of the same texts.
-        count: k, number of alternatives at each position; 0 leaves the trace as it is.
-        allow_nonfinite: Whether probabilities may be NaN; otherwise it is an error.
-
-    Raises:
-        InputError: If the model writes no text, there are no k tokens, or scores are NaN.
     """
     if count == 0:
         return trace
@@ -94,11 +84,7 @@ def _check(model: Pretrained, count: int) -> None:
 def next_targets(
     reading: TokenizedTexts,
 ) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
-    """Ids of the tokens that follow each position, and where there are any.
-
-    Args:
-        reading: Of a decoder, or of an encoder-decoder with its targets.
-    """
+    """Ids of the tokens that follow each position, and where there are any."""
     if "decoder_input_ids" in reading.given:
         assert reading.written is not None
         return reading.written, reading.given["decoder_attention_mask"] != 0
@@ -127,14 +113,7 @@ def ranked(
     follows: Bool[Array, "B T"],
     count: int,
 ) -> tuple[Int[Array, "B T k"], Int[Array, "B T"], Float[Array, "B T k"], Array, Array]:
-    """Likeliest tokens, targets, log-probabilities of both, and ranks of the targets.
-
-    Args:
-        logits: Scores over the vocabulary.
-        targets: Tokens whose probability is wanted.
-        follows: False where there is no such token; the likeliest is taken there.
-        count: k, number of likeliest tokens.
-    """
+    """Likeliest tokens, targets, log-probabilities of both, and ranks of the targets."""
     scores = jax.nn.log_softmax(logits.astype(jnp.float32))
     likeliest, best = jax.lax.top_k(scores, count)
     targets = jnp.where(follows, targets, best[..., 0])

@@ -37,12 +37,7 @@ class Place(NamedTuple):
 
 
 def first_nonfinite(nonfinite: NonFinite, rows: int | None = None) -> Place | None:
-    """Place of the first NaN or infinity in a batch; None where everything is finite.
-
-    Args:
-        nonfinite: Of a side.
-        rows: How many rows of the batch count; default all.
-    """
+    """Place of the first NaN or infinity in a batch; None where everything is finite."""
     counts = np.asarray(nonfinite.counts)[:, :rows]
     if not counts.any():
         return None
@@ -54,30 +49,14 @@ def first_nonfinite(nonfinite: NonFinite, rows: int | None = None) -> Place | No
 def nonfinite_error(
     name: str, params: Any, place: Place, side: str, text: str, *, go_on: bool = True
 ) -> InputError:
-    """Return the error for attention that is NaN or infinite.
-
-    Args:
-        name: What the model was loaded as.
-        params: Its parameters, which are searched for the cause.
-        place: Of the first such number.
-        side: `encoder`, `decoder` or `cross`.
-        text: Number and place of the text, as the subject of a sentence.
-        go_on: Whether the caller has an option to go on.
-    """
+    """Return the error for attention that is NaN or infinite."""
     where = f"layer {place.layer}, head {place.head}"
     problem = f"the {side} attention of {where} is NaN or infinite for {text}"
     return refusal(name, params, problem, go_on=go_on)
 
 
 def refusal(name: str, params: Any, problem: str, *, go_on: bool = True) -> InputError:
-    """Return the error for any number of a model that is NaN or infinite.
-
-    Args:
-        name: What the model was loaded as.
-        params: Its parameters, which are searched for the cause.
-        problem: What is not finite, as a sentence.
-        go_on: Whether the caller has an option to go on.
-    """
+    """Return the error for any number of a model that is NaN or infinite."""
     parameter = _broken_parameter(params)
     cause = (
         "all parameters are finite: a setting in config.json is wrong, or the numbers overflow"
@@ -91,17 +70,7 @@ def refusal(name: str, params: Any, problem: str, *, go_on: bool = True) -> Inpu
 
 
 def check_written(name: str, params: Any, scores: Any, *, go_on: bool = False) -> None:
-    """Refuse text that was chosen by NaN.
-
-    Args:
-        name: What the model was loaded as.
-        params: Its parameters.
-        scores: Log-probabilities of the texts, one row for each prompt.
-        go_on: Whether the caller has an option to go on.
-
-    Raises:
-        InputError: One of them is NaN.
-    """
+    """Refuse text that was chosen by NaN."""
     broken = np.isnan(np.asarray(scores))
     if broken.any():
         text = f"text {np.argwhere(broken)[0][0]}"
@@ -109,15 +78,7 @@ def check_written(name: str, params: Any, scores: Any, *, go_on: bool = False) -
 
 
 def check_dtype(capture: Capture, allow_nonfinite: bool) -> None:
-    """Refuse to keep NaN in a dtype that has none.
-
-    Args:
-        capture: What is kept.
-        allow_nonfinite: Whether NaN may be kept.
-
-    Raises:
-        InputError: For weights as uint8.
-    """
+    """Refuse to keep NaN in a dtype that has none."""
     if allow_nonfinite and capture.weights and capture.dtype == "uint8":
         raise InputError(
             "weights as uint8 cannot hold NaN, which would be stored as 0\n"

@@ -35,23 +35,7 @@ def read_parameters(
     dtype: Any,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    """Read parameters; beside them only one tensor is held at any time.
-
-    Args:
-        files: The checkpoint.
-        tensors: Names of the tensors of each parameter by its path, in the order of the layers.
-        rows: How they relate to the parameter, by the same paths.
-        shapes: Arrays of that shape; a tuple of them where layers are unstacked.
-        dtype: Of the parameters.
-        mesh: Devices that the parameters are laid out over; default none.
-
-    Returns:
-        Parameters by path, a tuple where `shapes` has one.
-
-    Raises:
-        CheckpointError: If a tensor is damaged.
-        InputError: If a number is too large for the dtype.
-    """
+    """Read parameters; beside them only one tensor is held at any time."""
     together: dict[tuple[str, ...], list[str]] = {}  # some parameters are parts of one tensor
     for path, names in tensors.items():
         together.setdefault(tuple(names), []).append(path)
@@ -67,16 +51,7 @@ def read_parameters(
 
 
 def converted(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Numbers in another dtype.
-
-    Args:
-        name: Of the tensor, for a message.
-        array: Numbers.
-        dtype: The dtype; None leaves them as they are.
-
-    Raises:
-        InputError: If one is too large for it.
-    """
+    """Numbers in another dtype."""
     if dtype is None or array.dtype == jnp.dtype(dtype):
         return array
     with np.errstate(over="ignore"):
@@ -90,13 +65,7 @@ def converted(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def placed(array: Array, path: str, mesh: Mesh | None) -> Array:
-    """An array where the parameter of that path belongs.
-
-    Args:
-        array: Its numbers.
-        path: Names on the way to the parameter.
-        mesh: Devices; None leaves the array where it is.
-    """
+    """An array where the parameter of that path belongs."""
     if mesh is None:
         return array
     return jax.device_put(array, parameter_sharding(path, array.shape, mesh))
@@ -122,23 +91,14 @@ class ParameterMemory:
         }
 
     def whole(self, layer: int | None) -> np.ndarray | None:
-        """Return the memory itself, of one layer or of all; None if it is in several parts.
-
-        Args:
-            layer: Number on the first axis, or None.
-        """
+        """Return the memory itself, of one layer or of all; None if it is in several parts."""
         memory = next(iter(self.parts.values()))
         if memory.shape != self.shape:
             return None
         return memory if layer is None else memory[layer]
 
     def write(self, array: np.ndarray, layer: int | None) -> None:
-        """Write numbers into every part that they belong to.
-
-        Args:
-            array: Of one layer or of the whole parameter.
-            layer: Number on the first axis, or None.
-        """
+        """Write numbers into every part that they belong to."""
         for bounds, memory in self.parts.items():
             index = tuple(slice(*ends) for ends in bounds)
             if layer is None:

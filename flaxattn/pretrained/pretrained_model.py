@@ -290,11 +290,7 @@ class Pretrained(abc.ABC):
         """Layers and heads in words."""
 
     def _reader(self) -> Reader:
-        """The tokenizer.
-
-        Raises:
-            InputError: The model came without one.
-        """
+        """The tokenizer."""
         if self.tokenizer is None:
             raise InputError(
                 f"The model {self.name!r} came without a tokenizer, so it cannot read text.\n"
@@ -308,14 +304,7 @@ _count = functools.partial(jax.jit, static_argnames=("side",))(count_nonfinite)
 
 @functools.partial(jax.jit, static_argnames=("module", "record"))
 def run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> Any:
-    """The output, and what was recorded; compiled once for each shape.
-
-    Args:
-        module: What runs.
-        params: Its parameters.
-        given: Arguments of a call.
-        record: Whether attention is recorded.
-    """
+    """The output, and what was recorded; compiled once for each shape."""
     if not record:
         return module.apply({"params": params}, **given), {}
     return module.apply({"params": params}, **given, mutable=["intermediates"])
@@ -323,11 +312,5 @@ def run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> 
 
 @functools.partial(jax.jit, static_argnames=("module",))
 def see(module: nn.Module, params: Any, given: dict[str, Any]) -> Any:
-    """Only what was recorded: pooler, heads and the end of the last layer are not computed.
-
-    Args:
-        module: What runs.
-        params: Its parameters.
-        given: Arguments of a call.
-    """
+    """Only what was recorded: pooler, heads and the end of the last layer are not computed."""
     return module.apply({"params": params}, **given, mutable=["intermediates"])[1]

@@ -30,32 +30,13 @@ class PretrainedRnnClassifier(SourceReader):
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each shape.
-
-        Args:
-            input_ids: Tokens; NumPy, JAX or nested lists, like the other arrays.
-            attention_mask: 1 at real positions, 0 at padding; default 1.
-            labels: Classes `[B]`, or numbers as `config.problem_type` says; their mean loss is
-                returned as `loss`.
-            output_hidden_states: Whether to return `hidden_states`: the embeddings, and the states
-                of both directions.
-            return_dict: False for a tuple instead of a `ModelOutput`.
-
-        Returns:
-            The `logits` of the labels, and what is asked.
-
-        Raises:
-            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
         """
         module = self.module.clone(capture=NOTHING, keep_hidden=output_hidden_states)
         out, _ = run(module, self.params, self._source(input_ids, attention_mask), False)
         return answered(self.config, out, {"labels": labels}, return_dict)
 
     def trace(self, *texts: Any, **options: Any) -> NoReturn:
-        """Refuse: there is no attention.
-
-        Raises:
-            InputError: Always.
-        """
+        """Refuse: there is no attention."""
         inputs.check_capture(NOTHING, *self.counts())
         raise AssertionError("a model without heads is refused")
 

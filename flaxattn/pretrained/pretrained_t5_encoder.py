@@ -35,24 +35,6 @@ class PretrainedT5Encoder(SourceReader):
         """Run the model, with the argument and field names of Hugging Face, without dropout.
 
         The program is compiled once for each shape.
-
-        Args:
-            input_ids: Tokens; NumPy, JAX or nested lists, like the other arrays.
-            attention_mask: 1 at real positions, 0 at padding; default 1.
-            head_mask: Factors on the outputs of heads, `[H]` for all layers or `[L, H]`: 0
-                silences a head, 1 leaves it. `attentions` are those before it.
-            labels: Classes of the tokens, -100 where one has none, of a model that classifies
-                them; their mean loss is returned as `loss`.
-            output_attentions: Whether to return `attentions`: per layer float32 `[B, H, Q, K]`.
-            output_hidden_states: Whether to return `hidden_states`: the embeddings and each
-                layer's output.
-            return_dict: False for a tuple instead of a `ModelOutput`.
-
-        Returns:
-            The last hidden state or the `logits` of the labels, and what is asked.
-
-        Raises:
-            InputError: For a wrong shape or dtype, an id out of range, a length over the limit.
         """
         given = self._source(input_ids, attention_mask) | self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
@@ -70,23 +52,7 @@ class PretrainedT5Encoder(SourceReader):
         truncate: bool = False,
         allow_nonfinite: bool = False,
     ) -> Trace:
-        """Read a text, or several, and keep what attention saw.
-
-        Args:
-            text: A text, or B texts.
-            text_b: Nothing; this model reads no pairs.
-            capture: What to keep, of which layers and heads.
-            truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-            allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
-                error.
-
-        Returns:
-            The trace of B texts, with one side, `encoder`.
-
-        Raises:
-            InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
-                one over the limit.
-        """
+        """Read a text, or several, and keep what attention saw."""
         inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
         return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)

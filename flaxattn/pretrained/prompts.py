@@ -25,21 +25,7 @@ def encoded(
     first: int | None,
     special: bool = True,
 ) -> Batch:
-    """Pieces of prompts.
-
-    Args:
-        texts: One prompt or several.
-        reader: The tokenizer.
-        limit: Most pieces that the model has room for, those that follow included.
-        first: Id of the piece that parts texts, if there is one.
-        special: Whether special tokens are added; a chat template writes them itself.
-
-    Returns:
-        Ids, and a mask that is 1 at real positions; padded on the left.
-
-    Raises:
-        InputError: For a prompt that is empty, is no text, or leaves no room.
-    """
+    """Pieces of prompts."""
     items = [texts] if isinstance(texts, str) else texts
     for number, text in enumerate(items if isinstance(items, Sequence) else ()):
         if isinstance(text, str) and not text.strip():
@@ -68,13 +54,7 @@ def encoded(
 def moved_left(
     ids: Int[np.ndarray, "B T"], sizes: Int[np.ndarray, " B"], mask: Int[np.ndarray, "B P"]
 ) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
-    """Texts without the padding before their prompts, and which of their positions are real.
-
-    Args:
-        ids: Prompts padded on the left, and what follows them.
-        sizes: Where each text ends.
-        mask: 1 at real positions of the prompts.
-    """
+    """Texts without the padding before their prompts, and which of their positions are real."""
     starts = (mask == 0).sum(1)
     places = starts[:, None] + np.arange((sizes - starts).max())[None]
     real = places < sizes[:, None]
@@ -83,14 +63,7 @@ def moved_left(
 
 
 def check_left(mask: Int[np.ndarray, "B P"]) -> None:
-    """Check that prompts are padded on the left.
-
-    Args:
-        mask: 1 at real positions.
-
-    Raises:
-        InputError: If one has padding behind or within it.
-    """
+    """Check that prompts are padded on the left."""
     if (np.diff(mask, axis=1) < 0).any() or not mask[:, -1].all():
         raise InputError(
             "attention_mask: a prompt ends in padding, after which nothing can be written\n"

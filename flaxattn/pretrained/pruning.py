@@ -23,19 +23,7 @@ Heads = Mapping[int, Iterable[int]] | Iterable[tuple[int, int]]
 
 
 def chosen_heads(heads: Heads, layers: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Heads by layer.
-
-    Args:
-        heads: Lists of heads by layer, or pairs (layer, head), counted from 0.
-        layers: L.
-        count: H, heads of a layer.
-
-    Returns:
-        L tuples of numbers in order.
-
-    Raises:
-        InputError: For a head that the model does not have.
-    """
+    """Heads by layer."""
     given = cast(Any, heads)
     by_layer = given.items() if isinstance(heads, Mapping) else [(n, (h,)) for n, h in given]
     pairs = {(int(layer), int(head)) for layer, several in by_layer for head in several}
@@ -51,16 +39,7 @@ def chosen_heads(heads: Heads, layers: int, count: int) -> tuple[tuple[int, ...]
 def pruned_config(
     known: tuple[tuple[int, ...], ...], more: tuple[tuple[int, ...], ...], count: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Heads that layers lack when further ones are removed.
-
-    Args:
-        known: Those that they lack; empty for none.
-        more: Those that are removed, of each layer.
-        count: H, heads of a whole layer.
-
-    Raises:
-        InputError: If a layer would have no head left.
-    """
+    """Heads that layers lack when further ones are removed."""
     before = known or ((),) * len(more)
     lacking = tuple(tuple(sorted({*old, *new})) for old, new in zip(before, more, strict=True))
     for layer, heads in enumerate(lacking):
@@ -75,18 +54,7 @@ def pruned_config(
 def pruned_parameters(
     params: Any, before: BertConfig | GPT2Config, after: BertConfig | GPT2Config
 ) -> Any:
-    """The parameters of a model that has fewer heads, cut out of those of one that has more.
-
-    Args:
-        params: Of the module with configuration `before`.
-        before: The configuration that they belong to.
-        after: The same with more `pruned_heads`.
-
-    Returns:
-        A tree with the layers of the stack apart, as `flaxattn.models.layer_stack.Stack` has them
-        where they differ; `params` where they do not. What is not of attention is shared, not
-        copied.
-    """
+    """The parameters of a model that has fewer heads, cut out of those of one that has more."""
     if before.pruned_heads == after.pruned_heads:
         return params
     count = _heads(before)

@@ -41,11 +41,7 @@ class TokenizedTexts:
         return tuple(self.given[name].shape[1] for name in names if name in self.given)
 
     def padded(self, limit: int) -> dict[str, Int[np.ndarray, "B S"]]:
-        """The arguments, padded further to one of a few lengths.
-
-        Args:
-            limit: Longest length the model takes.
-        """
+        """The arguments, padded further to one of a few lengths."""
         found: dict[str, np.ndarray] = {}
         for target in (False, True):
             side = {n: a for n, a in self.given.items() if n.startswith(_TARGET) == target}
@@ -74,14 +70,7 @@ class TokenizedTexts:
 def joined(
     metadata: Trace, sides: Mapping[str, AttentionRecord], lengths: tuple[int, ...], start: int = 0
 ) -> Trace:
-    """A trace of metadata and attention records, cut to the lengths without padding.
-
-    Args:
-        metadata: Of B texts.
-        sides: Records of the encoder, the decoder and cross-attention, as many as there are.
-        lengths: S, and T where an encoder has a decoder beside it.
-        start: First position of the text, where it shares a row.
-    """
+    """A trace of metadata and attention records, cut to the lengths without padding."""
     source, target = (slice(start, start + n) for n in (lengths[0], lengths[-1]))
     extents = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     found = {

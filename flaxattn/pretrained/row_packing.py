@@ -25,17 +25,7 @@ class PackedRow(NamedTuple):
 def share_rows(
     sizes: Sequence[int], rooms: Sequence[int], most: int | None = None
 ) -> list[PackedRow]:
-    """Put sequences into few rows: best fit, the longest first. Cost: n log n.
-
-    Args:
-        sizes: Positions of each sequence.
-        rooms: Lengths that rows may have, ascending; the last holds every sequence. A sequence
-            for which no row has room opens one of the shortest length that holds it.
-        most: Sequences that a row may hold; default any number.
-
-    Returns:
-        The rows, each with at least one sequence.
-    """
+    """Put sequences into few rows: best fit, the longest first. Cost: n log n."""
     rows: list[PackedRow] = []
     with_room: dict[
         int, list[PackedRow]

@@ -84,11 +84,7 @@ class Standardization(NamedTuple):
 
 
 def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
-    """Vectors of norm one, float32; those of zeros stay as they are.
-
-    Args:
-        vectors: float32.
-    """
+    """Vectors of norm one, float32; those of zeros stay as they are."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
 
@@ -132,11 +128,7 @@ class SentenceModules:
 
     @classmethod
     def read(cls, directory: str | Path) -> Self | None:
-        """The files of a model directory; None where it is not of sentence-transformers.
-
-        Args:
-            directory: A model directory.
-        """
+        """The files of a model directory; None where it is not of sentence-transformers."""
         folder = Path(directory)
         if not (folder / MODULES).is_file() and not (folder / POOLING).is_file():
             return None
@@ -148,11 +140,7 @@ class SentenceModules:
         )
 
     def recipe(self) -> SentenceRecipe:
-        """What the files say.
-
-        Raises:
-            CheckpointError: One is damaged, or asks for what flaxattn does not have.
-        """
+        """What the files say."""
         recipe, layers = SentenceRecipe(poolings=(), prepares=True), []
         for kind, folder in self._modules():
             settings = self._settings(f"{folder}/config.json") if folder else {}
@@ -181,11 +169,7 @@ class SentenceModules:
         return recipe._replace(layers=tuple(layers), **self._of_prompts())
 
     def only_normalizes(self, pooling: str) -> bool:
-        """Return whether vectors of that pooling are normalised, and nothing else is done to them.
-
-        Args:
-            pooling: A name of `embed`.
-        """
+        """Return whether the vectors of that pooling are normalised and otherwise unchanged."""
         try:
             recipe = self.recipe()
         except CheckpointError:

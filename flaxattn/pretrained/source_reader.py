@@ -76,12 +76,7 @@ class SourceReader(Pretrained):
 
 
 def pieces_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
-    """Readable pieces; the ids themselves where there is no tokenizer.
-
-    Args:
-        reader: The tokenizer.
-        ids: Of the pieces.
-    """
+    """Readable pieces; the ids themselves where there is no tokenizer."""
     if reader is None:
         return [[str(number) for number in row] for row in ids.tolist()]
     return [reader.pieces(row) for row in ids.tolist()]

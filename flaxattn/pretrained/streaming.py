@@ -19,14 +19,7 @@ _MOST_BYTES = 3  # of a character of UTF-8 that is not complete
 
 
 def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
-    """One stop string or several, checked.
-
-    Args:
-        stop: As the user gave it.
-
-    Raises:
-        InputError: If one is empty, or is no string.
-    """
+    """One stop string or several, checked."""
     found = (stop,) if isinstance(stop, str) else tuple(stop)
     for number, one in enumerate(found):
         if not isinstance(one, str) or not one:
@@ -39,12 +32,7 @@ def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def end(text: str, stops: Sequence[str]) -> int | None:
-    """Length of a text without its stop string and what follows that; None where it has none.
-
-    Args:
-        text: What was written.
-        stops: The stop strings.
-    """
+    """Length of a text without its stop string and what follows that; None where it has none."""
     starts = ((text.find(stop), len(stop)) for stop in stops)
     found = [(start + size, start) for start, size in starts if start >= 0]
     return min(found)[1] if found else None
@@ -60,10 +48,6 @@ def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
     What is held back is a character whose bytes are not all there, and what a stop string may
     begin with.
-
-    Args:
-        text: What the pieces so far are decoded to.
-        stops: The stop strings.
     """
     unread = len(text) - len(text.rstrip(_UNREADABLE))
     text = text[: len(text) - min(unread, _MOST_BYTES)]
@@ -77,15 +61,7 @@ def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
-    """Yield what each state of a growing text adds to the one before.
-
-    Args:
-        texts: The text after each piece, from its beginning, at last when it is finished.
-        stops: The stop strings; no more texts are asked for when one is there.
-
-    Yields:
-        Parts, none of them empty, that make `cut(text, stops)` of the last text.
-    """
+    """Yield what each state of a growing text adds to the one before."""
     shown, text, ended = 0, "", False
     for text in texts:
         sure, ended = certain(text, stops)
@@ -101,16 +77,7 @@ def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
 def pieces_needed(
     ids: Sequence[int], decode: Callable[[Sequence[int]], str], stops: Sequence[str]
 ) -> int:
-    """Number of generated tokens up to the one that completes a stop string.
-
-    Args:
-        ids: Pieces of one text.
-        decode: Makes text of pieces.
-        stops: The stop strings.
-
-    Returns:
-        All of them where there is no stop string.
-    """
+    """Number of generated tokens up to the one that completes a stop string."""
 
     def ended(count: int) -> bool:
         return certain(decode(ids[:count]), stops)[1]

@@ -86,11 +86,7 @@ def _idle(config: T5Config, paths: Iterable[str]) -> Mapping[str, str | None]:
 
 
 def ties_output(files: TensorFiles) -> bool:
-    """Return whether the output layer of a checkpoint is its word embedding.
-
-    Args:
-        files: The checkpoint.
-    """
+    """Return whether the output layer of a checkpoint is its word embedding."""
     words = next((name for name in (_SHARED, *_COPIES) if name in files.shapes), None)
     if words is None or _OUTPUT not in files.shapes:
         return True
@@ -98,11 +94,7 @@ def ties_output(files: TensorFiles) -> bool:
 
 
 def t5_names(config: T5Config) -> Family:
-    """Tensor names of a T5's checkpoints; those of a classifier have a prefix.
-
-    Args:
-        config: Names the architecture.
-    """
+    """Tensor names of a T5's checkpoints; those of a classifier have a prefix."""
     classifies = config.architectures[0].endswith("Classification")
     return dataclasses.replace(_NAMES, prefix=("transformer." if classifies else "", "model/"))
 

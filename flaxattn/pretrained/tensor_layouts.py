@@ -10,12 +10,7 @@ from flaxattn.pretrained.name_tables import NameRow, Part
 
 
 def ours(row: NameRow, array: np.ndarray) -> np.ndarray:
-    """The parameter that a tensor holds, or one of several.
-
-    Args:
-        row: From `Family.rows_of`, which has filled in the sizes of parts.
-        array: The tensor.
-    """
+    """The parameter that a tensor holds, or one of several."""
     if row.how == "1":
         return array[0]
     array = array.T if row.transposed else array
@@ -28,12 +23,7 @@ def ours(row: NameRow, array: np.ndarray) -> np.ndarray:
 
 
 def theirs(rows: Mapping[int, NameRow], arrays: Mapping[int, np.ndarray]) -> np.ndarray:
-    """The tensor that holds one parameter, or several.
-
-    Args:
-        rows: From `Family.rows_of`, by the number of the part; 0 for a tensor that is one.
-        arrays: The parameters by the same numbers.
-    """
+    """The tensor that holds one parameter, or several."""
     row, array = rows[0], arrays[0]
     if row.how == "1":
         return array[None]

@@ -53,23 +53,7 @@ def translate(
     seen: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[Translation]:
-    """Translate texts.
-
-    Args:
-        model: with its tokenizers.
-        texts: sources; an empty one gives empty translations.
-        batch: sentences per batch.
-        truncate: cut sources over the model's limit.
-        seen: called with the number of sentences whenever some are done.
-        **settings: of `PretrainedSeq2Seq.generate`.
-
-    Returns:
-        One per text, in order, each with `num_return_sequences` texts.
-
-    Raises:
-        SourceError: the model cannot read a text; it is numbered from 0.
-        InputError: a setting cannot be used.
-    """
+    """Translate texts."""
     count = settings.get("num_return_sequences", 1)
     found = [Translation(("",) * count, (0.0,) * count) for _ in texts]
     filled = [number for number, text in enumerate(texts) if text.strip()]
@@ -88,18 +72,7 @@ def encode(
     truncate: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> list[Row]:
-    """The ids that the encoder reads of each text.
-
-    Args:
-        model: with its tokenizers.
-        texts: not empty ones.
-        truncate: cut those over the model's limit.
-        numbers: what to call each text in a message; default 0, 1, ….
-
-    Raises:
-        SourceError: a text is over the limit, or is none that the tokenizer takes.
-        InputError: the model has no tokenizer.
-    """
+    """The ids that the encoder reads of each text."""
     limit, rows = model.config.max_position_embeddings, []
     for start in range(0, len(texts), _TOGETHER):
         some = texts[start : start + _TOGETHER]
@@ -157,16 +130,6 @@ def write(
 
     Sources are sorted by length; batches have one number of rows and lengths of `inputs.bucket`, so
     that few programs are compiled. A source's result does not depend on its batch.
-
-    Args:
-        model: an encoder-decoder.
-        rows: ids of each source, without padding.
-        batch: sources per batch.
-        seen: called with the number of sources whenever some are done.
-        **settings: of `PretrainedSeq2Seq.generate`.
-
-    Returns:
-        `num_return_sequences` of each source, the best first, in the order of `rows`.
     """
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
     found: list[list[Hypothesis]] = [[] for _ in rows]
@@ -193,20 +156,7 @@ def traced(
     seen: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[tuple[str, Trace]]:
-    """Translations with what attention saw, one trace per text.
-
-    Args:
-        model: with its tokenizers.
-        texts: sources, none of them empty.
-        targets: their translations, where the model shall read instead of write them.
-        batch: sentences per batch.
-        truncate: cut texts over the model's limit.
-        seen: called with the number of sentences whenever some are done.
-        **settings: of `PretrainedSeq2Seq.generate`, and `capture`.
-
-    Returns:
-        Translation and trace of each, in order.
-    """
+    """Translations with what attention saw, one trace per text."""
     order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     found: list[tuple[str, Trace] | None] = [None] * len(texts)
     for start in range(0, len(order), batch):
@@ -224,11 +174,7 @@ def traced(
 
 
 def writer(model: PretrainedSeq2Seq) -> Reader:
-    """The tokenizer of the target language, which may be that of the source.
-
-    Raises:
-        InputError: the model came without one.
-    """
+    """The tokenizer of the target language, which may be that of the source."""
     return _reader(model) if model.target_tokenizer is None else model.target_tokenizer
 
 

@@ -56,9 +56,6 @@ def antecedents(document: Document) -> Iterator[Antecedents]:
     same number, gender and person as far as they are known, any. The paper (Clark et al. 2019)
     names these, and neither what the second does without such a word nor how agreement is known;
     both are ours.
-
-    Args:
-        document: With its mentions in order.
     """
     seen: set[tuple[str, int]] = set()
     for number, mention in enumerate(document.mentions):
@@ -120,19 +117,7 @@ def antecedent_scores(
     *,
     among_words: bool = False,
 ) -> Iterator[MentionScores]:
-    """Attention between the head of each mention with an antecedent and its candidates.
-
-    Args:
-        document: The document.
-        weights: Between its W words.
-        layers: Number of the layer at each index.
-        heads: Number of the head at each index.
-        among_words: Whether every other word is a candidate, as Clark et al. may have had it, and
-            not only heads of mentions before.
-
-    Yields:
-        Scores of a mention, in the group of its kind.
-    """
+    """Attention between the head of each mention with an antecedent and its candidates."""
     for one in antecedents(document):
         asked, places = one.mention.head, one.candidates
         right, simple = one.right, one.simple

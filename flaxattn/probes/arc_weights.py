@@ -17,14 +17,7 @@ from flaxattn.probes.word_maps import WordMaps
 
 
 def arc_weights(words: WordMaps) -> dict[tuple[str, str], Float[np.ndarray, "L H"]]:
-    """Mean share of attention along the arcs of each relation, in either direction.
-
-    Args:
-        words: Of a sentence.
-
-    Returns:
-        By direction and relation; a relation counts with its subtype and without, and as `any`.
-    """
+    """Mean share of attention along the arcs of each relation, in either direction."""
     arcs: dict[str, list[int]] = {}
     for place in np.flatnonzero(words.governors >= 0).tolist():
         relation = words.relations[place]
@@ -55,11 +48,7 @@ class Watched:
         self._count = 0
 
     def __call__(self, sentences: Iterable[WordMaps]) -> Iterator[WordMaps]:
-        """The same sentences.
-
-        Args:
-            sentences: Of one model.
-        """
+        """The same sentences."""
         for words in sentences:
             number, self._count = self._count, self._count + 1
             for question, weights in arc_weights(words).items():

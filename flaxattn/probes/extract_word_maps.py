@@ -59,16 +59,7 @@ def word_maps(
 def whole_maps(
     model: PretrainedBert, texts: Iterable[Text], reading: ReadingOptions
 ) -> Iterator[tuple[LabelledText, AttentionRecord]]:
-    """Attention between the tokens of texts, in order.
-
-    Args:
-        model: A BERT with its tokenizer.
-        texts: The texts.
-        reading: How they are read.
-
-    Yields:
-        What was read, and what attention saw of it.
-    """
+    """Attention between the tokens of texts, in order."""
     held: collections.deque[list[LabelledText]] = collections.deque()
     maps, tokens = Capture(weights=True), reading.batch_tokens
     options = Options(

@@ -45,20 +45,6 @@ def word_states(
     piece for itself, because an earlier one has all of them, is left out, though not of the tree.
 
     Memory: 4 L W E bytes for each of 1,024 sentences of W words, and what the caller keeps.
-
-    Args:
-        model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
-        sentences: With their trees.
-        layers: Hidden states as in Hugging Face's `hidden_states`: 0 for the embeddings, n for the
-            output of the n-th layer, negative from the end. Default all of them.
-        reading: How they are read.
-
-    Yields:
-        Vectors of a sentence, float32.
-
-    Raises:
-        InputError: For a layer that the model has not, or a sentence that cannot be used.
-        UnavailableError: If memory does not suffice for small batches.
     """
     given = range(state_number(model, -1) + 1) if layers is None else layers
     chosen = tuple(sorted({state_number(model, layer) for layer in given}))

@@ -30,14 +30,7 @@ _TOLD = {
 def governor_pairs(
     relation: str, direction: str, layout: PositionLabels, record: AttentionRecord
 ) -> GoldPairs:
-    """The gold pairs of a relation, from the word that attends to the word attended to.
-
-    Args:
-        relation: Of Universal Dependencies, with or without its subtype, or `any`.
-        direction: `TO_GOVERNOR` or `FROM_GOVERNOR`.
-        layout: Of the sentence, with its tree.
-        record: With weights of the sentence.
-    """
+    """The gold pairs of a relation, from the word that attends to the word attended to."""
     forward = direction == TO_GOVERNOR
     kept = [pieces for pieces in layout.words if pieces]
     weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))

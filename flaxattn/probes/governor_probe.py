@@ -55,11 +55,7 @@ class Classifier(NamedTuple):
 
 
 def named_words(words: WordMaps) -> dict[str, Int[np.ndarray, "L H W"]]:
-    """The word that each head names as the governor of each word, by direction.
-
-    Args:
-        words: Of a sentence.
-    """
+    """The word that each head names as the governor of each word, by direction."""
     weights = words.weights.copy()
     places = np.arange(len(words))
     weights[..., places, places] = -1  # no word is its own governor

@@ -45,14 +45,7 @@ class LabelProbe:
     settled: bool
 
     def predict(self, sentence: WordStates) -> list[str]:
-        """Predict the label of each word.
-
-        Args:
-            sentence: With the hidden state that the probe was fitted to.
-
-        Raises:
-            InputError: If it has another one, or vectors of another size.
-        """
+        """Predict the label of each word."""
         vectors = sentence.of_layer(self.layer)
         if vectors.shape[1] != self.coefficients.shape[1]:
             raise InputError(
@@ -77,19 +70,6 @@ def fit_label_probe(
     Vectors are standardised, dimension by dimension, before the fit, which is scikit-learn's
     logistic regression by L-BFGS; the loss is convex, so there is no seed. Cost: at most 200 passes
     over the vectors, 4 C E multiplications for each word.
-
-    Args:
-        train: Sentences of one model.
-        labels: Tells the labels of each; words without one are left out.
-        layer: Number of the hidden state.
-        what: Kind of the labels, for the probe's description.
-        penalty: Half of it times the sum of squares of all coefficients is added to the loss.
-
-    Returns:
-        The probe; None where vectors are NaN or infinite.
-
-    Raises:
-        InputError: If there are fewer than two labels, or for a penalty that is not above 0.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

@@ -131,22 +131,7 @@ def judge_labels(
     seed: int = 0,
     watch: Callable[[int], object] = lambda count: None,
 ) -> LabelJudged:
-    """Fit a linear probe to each hidden state, judge it on other sentences, and say its worth.
-
-    Args:
-        train: Sentences probes are fitted to; each tenth is held out and says which hidden state is
-            best.
-        test: Others of the same model.
-        what: Kind of the labels, as `word_labels` takes it.
-        untrained: Both kinds of sentences as a model with random parameters sees them.
-        penalty: See `fit_label_probe`.
-        seed: Of the control task and of the bootstrap.
-        watch: Told of every probe that was fitted.
-
-    Raises:
-        InputError: If there are no sentences with two labels to learn from, none to judge on, more
-            than a tenth of these among those, or no hidden state without NaN.
-    """
+    """Fit a linear probe to each hidden state, judge it on other sentences, and say its worth."""
     check_apart(train, test)
     labels = word_labels(what)
     control = control_labels(train, labels, seed)
@@ -196,13 +181,7 @@ def judge_labels(
 
 
 def label_accuracy(probe: LabelProbe, texts: Sequence[WordStates], labels: Labels) -> LabelAccuracy:
-    """Count the words whose label a probe predicts.
-
-    Args:
-        probe: Fitted to the same model.
-        texts: Sentences.
-        labels: The right labels.
-    """
+    """Count the words whose label a probe predicts."""
     words = sum(one is not None for text in texts for one in labels(text))
     return LabelAccuracy(int(_right(probe, texts, labels).sum()), words)
 

@@ -61,19 +61,6 @@ def document_maps(
     """Attention between the words of documents, in order; each is read as far as there is room.
 
     Documents end at the last word that fits; mentions that reach beyond it are left out.
-
-    Args:
-        model: A BERT with its tokenizer.
-        documents: With their mentions.
-        positions: Most positions, special pieces counted; no more than the model takes.
-        reading: How they are read; documents are cut to `positions` in any case.
-
-    Yields:
-        Maps of a document: 4 L H W² bytes.
-
-    Raises:
-        InputError: For a model that is no BERT, fewer than four positions, or a document with a
-            word that the tokenizer leaves nothing of.
     """
     if not isinstance(model, PretrainedBert):
         raise InputError(
@@ -131,11 +118,7 @@ def _cut(model: PretrainedBert, number: int, document: Document, room: int) -> _
 
 
 def judged_mentions(maps: DocumentMaps) -> Iterator[JudgedMention]:
-    """Scores of the mentions of a document that have an antecedent, and where these stand.
-
-    Args:
-        maps: Of the document.
-    """
+    """Scores of the mentions of a document that have an antecedent, and where these stand."""
     document, weights, layers, heads, number, pieces = maps
     scores = antecedent_scores(document, weights, layers, heads)
     for one, of_heads in zip(antecedents(document), scores, strict=True):

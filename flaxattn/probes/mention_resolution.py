@@ -55,26 +55,7 @@ def pronoun_scores(
     heads: tuple[int, ...] | None = None,
     pooling: str = "sum",
 ) -> MentionScores:
-    """Attention between a pronoun and those whom it may mean.
-
-    Args:
-        weights: Of the N positions of a text without padding.
-        pronoun: Positions of its pieces.
-        candidates: Of the pieces of each person.
-        right: Number of the right one; None if none is.
-        group: What results are split by.
-        layers: Number of the layer at each index; default counted from 0.
-        heads: Number of the head at each index; likewise.
-        pooling: What becomes of several pieces. `sum`: rows are averaged and columns summed, as for
-            words, so that longer names get more from the pronoun; `max`: the strongest one counts.
-
-    Returns:
-        Scores with two baselines, the nearest candidate and the first one.
-
-    Raises:
-        InputError: If a pronoun or candidate has no pieces, there are fewer than two candidates,
-            or for an unknown pooling.
-    """
+    """Attention between a pronoun and those whom it may mean."""
     if pooling not in POOLINGS:
         raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
     if not pronoun or len(candidates) < 2 or not all(candidates):
@@ -151,14 +132,7 @@ class Coreference(HeadCounts[MentionScores]):
         self.neither = 0
 
     def add(self, item: MentionScores) -> None:
-        """Take in a mention.
-
-        Args:
-            item: Of the same model.
-
-        Raises:
-            InputError: If it is of a model with other heads.
-        """
+        """Take in a mention."""
         self.of_heads(item.layers, item.heads)
         if not item.right:
             self.neither += 1
@@ -175,46 +149,22 @@ class Coreference(HeadCounts[MentionScores]):
                 self.hits[group, direction] = self.hits.get((group, direction), 0) + share
 
     def accuracy(self, direction: str, group: str = "") -> Float[np.ndarray, "L H"]:
-        """Share of mentions for which each head is right.
-
-        Args:
-            direction: `FROM_MENTION` or `TO_MENTION`.
-            group: One of `counts`; default all.
-
-        Returns:
-            nan for heads whose attention is NaN.
-        """
+        """Share of mentions for which each head is right."""
         return self.hits[group, direction] / self.counts[group]
 
     def baseline(self, group: str = "") -> tuple[str, float]:
-        """The best baseline, and how often it is right.
-
-        Args:
-            group: One of `counts`; default all.
-        """
+        """The best baseline, and how often it is right."""
         shares = self.baselines(group)
         name = max(shares, key=lambda one: shares[one])
         return name, shares[name]
 
     def baselines(self, group: str = "") -> dict[str, float]:
-        """Accuracy of each baseline, by its name.
-
-        Args:
-            group: One of `counts`; default all.
-        """
+        """Accuracy of each baseline, by its name."""
         found = [(name, right) for (part, name), right in self.simple.items() if part == group]
         return {name: right / self.counts[group] for name, right in found}
 
     def best(self, chosen_on: Self | None = None) -> list[Resolver]:
-        """The best head, for all mentions and each group of them.
-
-        Args:
-            chosen_on: Other mentions, on all of which head and direction are chosen; default on all
-                of the same ones, which flatters: the best of many heads is partly luck.
-
-        Raises:
-            InputError: If no mention has a right candidate.
-        """
+        """The best head, for all mentions and each group of them."""
         other = self if chosen_on is None else chosen_on
         if not (self.counts and other.counts):
             raise InputError(

@@ -53,14 +53,7 @@ class ParsingProbe:
     settled: bool
 
     def scores(self, words: WordMaps) -> Float[np.ndarray, "W W+1"]:
-        """Score of each possible governor of each word; the last column is the root.
-
-        Args:
-            words: Of the model it was fitted to.
-
-        Raises:
-            InputError: If that has other heads.
-        """
+        """Score of each possible governor of each word; the last column is the root."""
         if (words.layers, words.heads) != (self.layers, self.heads):
             raise InputError(
                 f"This probe reads {len(self.layers)} layers of {len(self.heads)} heads; "
@@ -72,21 +65,13 @@ class ParsingProbe:
         return _scores(flat.astype(np.float64), words)
 
     def governors(self, words: WordMaps) -> Int[np.ndarray, " W"]:
-        """The most probable governor of each word, or `ROOT`; each by itself, so not always a tree.
-
-        Args:
-            words: Of the model it was fitted to.
-        """
+        """The most probable governor of each word, or `ROOT`; not always a tree."""
         best = self.scores(words).argmax(1)
         return np.where(best == len(words), ROOT, best)
 
 
 def governors_of(words: WordMaps) -> Int[np.ndarray, " W"]:
-    """The tree itself, what a probe should find.
-
-    Args:
-        words: A sentence.
-    """
+    """The tree itself, what a probe should find."""
     return words.governors
 
 
@@ -98,15 +83,6 @@ def fit_parsing_probe(
     The loss is convex, so the result follows from the sentences alone: no seed, no rate, no number
     of epochs. Cost: a few hundred passes over all maps, 4 L H W² multiplications each. All maps
     stay in memory.
-
-    Args:
-        texts: Sentences of one model, punctuation included.
-        penalty: Half of it times the sum of squares of all coefficients is added to the loss.
-        targets: What to find; default the tree.
-
-    Raises:
-        InputError: If there is no word to learn from, of heads of two models, or for a penalty
-            that is not above 0.
     """
     from scipy.optimize import minimize
 

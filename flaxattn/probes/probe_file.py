@@ -79,12 +79,7 @@ class SavedProbe(NamedTuple):
 
 
 def to_bytes(probe: Probe, notes: Mapping[str, Any] | None = None) -> bytes:
-    """A probe as the bytes of a file. The same probe and notes give the same bytes.
-
-    Args:
-        probe: The probe.
-        notes: What JSON can hold.
-    """
+    """A probe as the bytes of a file. The same probe and notes give the same bytes."""
     kind = next(name for name, form in _FORMS.items() if form.made is type(probe))
     names = _FORMS[kind].tensors
     tensors = {name: np.ascontiguousarray(getattr(probe, name), np.float32) for name in names}

@@ -29,20 +29,7 @@ def pronoun_maps(
     pooling: str = "sum",
     reading: ReadingOptions = DEFAULTS,
 ) -> Iterator[JudgedMention]:
-    """Attention between pronouns and those whom they may mean, in order.
-
-    Args:
-        model: A BERT with its tokenizer.
-        pronouns: With their texts.
-        pooling: See `coreference.pronoun_scores`.
-        reading: How texts are read; where a pronoun or a candidate is cut off, it cannot be used.
-
-    Yields:
-        A pronoun with its scores.
-
-    Raises:
-        InputError: For a model that is no BERT, or a pronoun that cannot be used.
-    """
+    """Attention between pronouns and those whom they may mean, in order."""
     if not isinstance(model, PretrainedBert):
         raise InputError(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"

@@ -85,13 +85,7 @@ def attachment(
     texts: Iterable[WordMaps],
     targets: Targets = governors_of,
 ) -> Attachment:
-    """Compare governors with what they should be.
-
-    Args:
-        governors: Tells them of a sentence, such as `ParsingProbe.governors`.
-        texts: The sentences.
-        targets: What they should be; default the tree.
-    """
+    """Compare governors with what they should be."""
     right = count = 0
     for words in texts:
         wanted = targets(words)
@@ -106,12 +100,6 @@ def control_task(seed: int = 0) -> Targets:
 
     The places are the word itself, the first and the last word of the sentence (Hewitt & Liang
     2019). A type, that is, a word with the same pieces, draws one for all sentences.
-
-    Args:
-        seed: Of the draws.
-
-    Returns:
-        What a probe should say; words whose governor is unknown stay so, as the tree has it.
     """
 
     def targets(words: WordMaps) -> Int[np.ndarray, " W"]:
@@ -125,14 +113,7 @@ def control_task(seed: int = 0) -> Targets:
 
 
 def by_offset(offset: int) -> Callable[[WordMaps], Int[np.ndarray, " W"]]:
-    """Governors so many words after each word: 1 is a right-branching tree's mirror, -1 its own.
-
-    Args:
-        offset: Other than 0.
-
-    Returns:
-        Tells the governors of a sentence; `ROOT` where there is no such word.
-    """
+    """Governors so many words after each word: 1 is a right-branching tree's mirror, -1 its own."""
 
     def governors(words: WordMaps) -> Int[np.ndarray, " W"]:
         places = np.arange(len(words)) + offset
@@ -197,16 +178,7 @@ class Typed(Protocol):
 
 
 def check_apart(train: Sequence[Typed], test: Sequence[Typed]) -> None:
-    """Refuse to judge a probe on what it was fitted to.
-
-    Args:
-        train: Sentences it is fitted to.
-        test: Sentences it is judged on.
-
-    Raises:
-        InputError: If more than a tenth of `test` are in `train` (counting sentences of 5 words
-            and more), or there are none.
-    """
+    """Refuse to judge a probe on what it was fitted to."""
     if not train or not test:
         raise InputError(
             f"A probe needs sentences to learn from and others to be judged on; received "

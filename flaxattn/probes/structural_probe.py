@@ -75,14 +75,7 @@ class StructuralProbe:
     sentences: int
 
     def metric(self, words: WordStates) -> tuple[np.ndarray, np.ndarray]:
-        """Predict squared distances `[W W]` and squared norms `[W]` of a sentence.
-
-        Args:
-            words: With the hidden state it was fitted to.
-
-        Raises:
-            InputError: If they have not, or vectors of another size.
-        """
+        """Predict squared distances `[W W]` and squared norms `[W]` of a sentence."""
         vectors = words.of_layer(self.layer).astype(np.float64)
         if vectors.shape[1] != self.distance.shape[1]:
             raise InputError(
@@ -112,11 +105,7 @@ class StateBatch(NamedTuple):
 
 
 def gold_metric(words: WordStates) -> TreeMetric:
-    """The tree itself, what a probe should find.
-
-    Args:
-        words: A sentence.
-    """
+    """The tree itself, what a probe should find."""
     return words.tree
 
 
@@ -136,20 +125,6 @@ def fit_structural_probes(
     length, unlike in Hewitt and Manning's code, in an order that is drawn.
 
     Cost: per word and epoch 6 L R E multiplications for each of the two, and 3 L W R for distances.
-
-    Args:
-        train: Sentences of one model.
-        held_out: Others of it, which decide when to stop.
-        fitting: How.
-        metric: What to find; default the tree.
-        watch: Told of every epoch, up to twice `fitting.epochs` times.
-
-    Returns:
-        One per hidden state, in the order of `layers`.
-
-    Raises:
-        InputError: If there are no sentences, of other hidden states, or for numbers in `fitting`
-            that are not above 0.
     """
     fitting = fitting or Fitting()
     _check(train, held_out, fitting)

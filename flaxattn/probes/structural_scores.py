@@ -105,27 +105,14 @@ class StructuralJudged(NamedTuple):
 
 
 def plain(scores: StructuralScores) -> dict[str, Any]:
-    """Scores by name, with None in place of nan.
-
-    Args:
-        scores: Of some sentences.
-    """
+    """Scores by name, with None in place of nan."""
     return {name: None if value != value else value for name, value in scores._asdict().items()}
 
 
 def structural_scores(
     said: Said, texts: Sequence[WordStates], metric: Metric = gold_metric
 ) -> StructuralScores:
-    """Compare what is said of sentences with what should be. Cost: W² log W per sentence.
-
-    Args:
-        said: Tells distances and depths, such as `StructuralProbe.metric`.
-        texts: The sentences.
-        metric: What they should be; default the tree.
-
-    Returns:
-        Scores; nan where no sentence says anything.
-    """
+    """Compare what is said of sentences with what should be. Cost: W² log W per sentence."""
     right = edges = roots = rooted = 0
     by_length: dict[int, list[tuple[float, float]]] = {}
     for words in texts:
@@ -179,21 +166,7 @@ def judge_structural(
     untrained: Callable[[int], tuple[Sequence[WordStates], Sequence[WordStates]]] | None = None,
     watch: Callable[[int], object] = lambda count: None,
 ) -> StructuralJudged:
-    """Fit structural probes to some sentences, judge them on others, and say what they are worth.
-
-    Args:
-        train: Sentences probes are fitted to; each tenth is held out, and says when to stop and
-            which hidden state is best.
-        test: Others of the same model.
-        fitting: How.
-        untrained: Both kinds of sentences as a model with random parameters sees them, in the
-            hidden state that it is asked for.
-        watch: Told of every epoch.
-
-    Raises:
-        InputError: If there are fewer than two sentences to learn from, or none to judge on, or
-            more than a tenth of these are among those (counting sentences of 5 words and more).
-    """
+    """Fit structural probes to some sentences and evaluate them on others."""
     check_apart(train, test)
     fitting = fitting or Fitting()
 

@@ -29,20 +29,12 @@ class TreeMetric(NamedTuple):
     depths: Int[np.ndarray, " W"]
 
     def among(self, kept: Sequence[int]) -> "TreeMetric":
-        """Restrict the metric to some words; the path between two of them may lead over others.
-
-        Args:
-            kept: Their numbers.
-        """
+        """Restrict the metric to some words; the path between two of them may lead over others."""
         return TreeMetric(self.distances[np.ix_(kept, kept)], self.depths[kept])
 
 
 def tree_metric(governors: Sequence[int]) -> TreeMetric:
-    """Distances and depths of a tree. Cost: W².
-
-    Args:
-        governors: Number of the word that each depends on, `ROOT` for one of them.
-    """
+    """Distances and depths of a tree. Cost: W²."""
     count = len(governors)
     below: list[list[int]] = [[] for _ in range(count + 1)]
     for word, governor in enumerate(governors):
@@ -67,11 +59,6 @@ def control_metric(
     The first word is the root, and the last one hangs on it; a type, that is, a word with the same
     pieces, hangs on the one or on the other, as was drawn for all sentences. Hewitt and Liang
     (2019) let a type attach to itself too, which no word of a tree can do.
-
-    Args:
-        types: The pieces of each word.
-        punctuation: True at words that are not taken for the first or the last one.
-        seed: Of the draws.
     """
     places = np.flatnonzero(~punctuation)
     first, last = (int(places[0]), int(places[-1])) if len(places) else (0, len(types) - 1)
@@ -84,11 +71,7 @@ def control_metric(
 
 
 def chain_metric(count: int) -> TreeMetric:
-    """Metric of a chain, each word hanging on the one before: a baseline without a model.
-
-    Args:
-        count: Words.
-    """
+    """Metric of a chain, each word hanging on the one before: a baseline without a model."""
     places = np.arange(count, dtype=np.int32)
     return TreeMetric(abs(places[:, None] - places), places)
 
@@ -96,15 +79,7 @@ def chain_metric(count: int) -> TreeMetric:
 def spanning_edges(
     distances: Float[np.ndarray, "W W"] | Int[np.ndarray, "W W"], counted: Bool[np.ndarray, " W"]
 ) -> set[tuple[int, int]]:
-    """Edges of the tree over some words with the least sum of distances.
-
-    Args:
-        distances: Not negative, symmetric.
-        counted: True at the words.
-
-    Returns:
-        Pairs of numbers of words, the smaller one first.
-    """
+    """Edges of the tree over some words with the least sum of distances."""
     places = np.flatnonzero(counted)
     # SciPy takes 0 for no edge; one more on every edge leaves the least tree what it is.
     among = distances[np.ix_(places, places)].astype(np.float64) + 1

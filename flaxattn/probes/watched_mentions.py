@@ -90,11 +90,7 @@ class WatchedMentions:
         self.texts: dict[int, MentionText] = {}
 
     def __call__(self, mentions: Iterable[JudgedMention]) -> Iterator[JudgedMention]:
-        """Yield the same mentions.
-
-        Args:
-            mentions: Of one model, text by text.
-        """
+        """Yield the same mentions."""
         for count, (number, group) in enumerate(groupby(mentions, lambda one: one.number), 1):
             of_text = list(group)
             self._take(number, [one for one in of_text if one.scores.right])
@@ -121,14 +117,7 @@ class WatchedMentions:
         self.texts = {number: text for number, text in self.texts.items() if number in kept}
 
     def gold_pairs(self, number: int, direction: str, group: str, name: str) -> GoldPairs:
-        """Return the gold pairs of a group of mentions in a text, judged as heads are counted.
-
-        Args:
-            number: Of the text.
-            direction: Of the attention.
-            group: Of the mentions; empty for all.
-            name: Name of the claim.
-        """
+        """Return the gold pairs of a group of mentions in a text, judged as heads are counted."""
         forward = direction == FROM_MENTION
         pairs: list[GoldPair] = []
         hits: list[np.ndarray] = []

@@ -23,15 +23,7 @@ _DRAWS = 2**32
 
 
 def word_labels(what: str) -> Labels:
-    """Return the function that tells the labels of a sentence.
-
-    Args:
-        what: `upos`, the universal part of speech; `xpos`, that of the treebank; or `feats.NAME`, a
-            morphological feature such as `feats.Number`, which words without it do not have.
-
-    Raises:
-        InputError: For any other.
-    """
+    """Return the function that tells the labels of a sentence."""
     feature = what.removeprefix(_FEATURE)
     if what not in ("upos", "xpos") and not re.fullmatch(r"feats\.[A-Za-z0-9\[\]]+", what):
         raise InputError(
@@ -58,11 +50,6 @@ def control_labels(train: Sequence[WordStates], labels: Labels, seed: int = 0) -
 
     Labels are drawn as often as they occur in `train` (Hewitt & Liang 2019), so that a probe can
     only learn them by heart, word by word. A type is a word with the same tokens.
-
-    Args:
-        train: Sentences whose labels are counted.
-        labels: The labels themselves; words without any have none here either.
-        seed: Of the draws.
     """
     counts = Counter(label for text in train for label in labels(text) if label is not None)
     names = sorted(counts)

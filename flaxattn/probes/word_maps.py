@@ -63,18 +63,6 @@ def word_maps_of(
 
     That is, columns of a split word are summed and rows averaged (Clark et al. 2019, section 4.1).
     Words without pieces, which lie beyond a cut, are left out.
-
-    Args:
-        weights: Of the N positions of a text without padding; rows sum to one.
-        layout: Of the text, with its tree.
-        layers: Number of the layer at each index; default counted from 0.
-        heads: Number of the head at each index; likewise.
-
-    Returns:
-        float32 maps: 4 L H W² bytes.
-
-    Raises:
-        InputError: If the weights are not of that text, or it has no tree.
     """
     weights = np.asarray(weights, np.float32)
     count = len(layout)
@@ -110,10 +98,6 @@ def between_words(
     weights: Float[np.ndarray, "L H N N"], words: Sequence[Sequence[int]]
 ) -> tuple[Float[np.ndarray, "L H N W"], Float[np.ndarray, "L H W W"]]:
     """Attention between words: a mean over the query's tokens, a sum over the key's tokens.
-
-    Args:
-        weights: Of the N positions of a text without padding, float32.
-        words: The pieces of each word, at least one.
 
     Returns:
         What each piece gets of each word, and what the word of a row gives to that of a column.

@@ -46,14 +46,7 @@ class WordStates:
         return len(self.types)
 
     def of_layer(self, layer: int) -> Float[np.ndarray, "W E"]:
-        """The vectors of a hidden state.
-
-        Args:
-            layer: One of `layers`.
-
-        Raises:
-            InputError: If it is none.
-        """
+        """The vectors of a hidden state."""
         if layer not in self.layers:
             raise InputError(
                 f"The sentence {self.name!r} has hidden states {[*self.layers]}, not {layer}.\n"
@@ -79,12 +72,6 @@ def kept_words(layout: PositionLabels) -> Kept:
 
     Words beyond a cut have none, and the second of two words that are written as one has none
     either ("im" is "in" and "dem").
-
-    Args:
-        layout: Of a text with a tree.
-
-    Raises:
-        InputError: If it has no tree.
     """
     taken: set[int] = set()
     numbers = []
@@ -110,15 +97,7 @@ def word_states_of(
     layers: tuple[int, ...],
     words: Sequence[Word],
 ) -> WordStates:
-    """Vectors of words beside the tree over them, in which words without a vector still stand.
-
-    Args:
-        vectors: Of the words that are kept.
-        layout: Of the text, with its tree.
-        kept: Which words.
-        layers: Numbers of the hidden states.
-        words: All words of the sentence.
-    """
+    """Vectors of words beside the tree over them, in which words without a vector still stand."""
     governors = [ROOT] * len(layout.words)
     for arc in layout.arcs:
         governors[arc.dependent] = arc.governor

@@ -53,13 +53,7 @@ Commit = Callable[
 
 
 def options_of(plan: JobPlan, model: Pretrained, options: Options) -> Options:
-    """Options with all that decides the content of a shard taken from its plan.
-
-    Args:
-        plan: of the store.
-        model: that is run.
-        options: of which devices, workers and sizes of batches are kept.
-    """
+    """Options with all that decides the content of a shard taken from its plan."""
     writes = isinstance(model, PretrainedSeq2Seq) and plan.columns.pair is None
     return dataclasses.replace(
         options,
@@ -76,21 +70,6 @@ def commit_shards(
     """Compute shards and put them into their stores; those that are there are passed over.
 
     Memory: the traces of two shards, and a shard while it is compressed.
-
-    Args:
-        works: one store, or one for each of several models; their plans differ in the model only.
-        numbers: of shards, taken when the one before is computed.
-        options: see `options_of`.
-
-    Yields:
-        What became of a shard in each store that lacked it, when it is on the disk. If the caller
-        leaves, or an error is raised, the shard that is being written is finished, and of the one
-        being computed nothing is left.
-
-    Raises:
-        InputError: a text cannot be read, which is named by file and line.
-        StoreError: a shard cannot be written.
-        UnavailableError: memory does not suffice, or a worker was lost.
     """
     first = works[0]
     models = [dataclasses.replace(w.model, name=w.plan.model.name) for w in works]

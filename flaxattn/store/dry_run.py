@@ -26,20 +26,7 @@ from flaxattn.store.make_plan import check_same, make_plan
 
 
 def survey(store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None) -> JobReport:
-    """Describe what a job would do; only temporary files are written, and the store is not claimed.
-
-    Args:
-        store: its folder, there or not.
-        model: or several.
-        asked: what to do.
-        watcher: is told how far planning is.
-
-    Returns:
-        A report of what is there, what is missing, and the bytes free where the store goes.
-
-    Raises:
-        InputError: as `extract_to`.
-    """
+    """Describe what a job would do. Only temporary files are written."""
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
     check_request(list(models.values()), asked)

@@ -23,20 +23,7 @@ ENGINES = ("local", "ray")
 def engine_of(
     engine: str, ray_options: Mapping[str, Any] | None, options: Options
 ) -> Iterator[Commit]:
-    """Yield the function that commits the shards of a job; a cluster stays connected meanwhile.
-
-    Args:
-        engine: one of `ENGINES`.
-        ray_options: fields of `RayOptions`.
-        options: of the job.
-
-    Yields:
-        What `run` takes as `commit`.
-
-    Raises:
-        InputError: there is no such engine, or an option does not go with it.
-        UnavailableError: Ray cannot be used.
-    """
+    """Yield the function that commits the shards of a job; a cluster stays connected meanwhile."""
     given = dict(ray_options or {})
     if engine not in ENGINES:
         raise InputError(f"engine {engine!r} is unknown\nchoose one of {', '.join(ENGINES)}")

@@ -40,21 +40,6 @@ def export(
     a text, named as in Hugging Face's outputs. `bertviz`: a JSON per text with the arguments of
     BertViz's head_view and model_view. `csv`: tables of texts, tokens and mean statistics. Beside
     all but the last, index.json says which id is in which file.
-
-    Args:
-        store: The store.
-        out: A folder; files of the same names are replaced, all of them or none.
-        form: `npz`, `npy`, `bertviz` or `csv`.
-        examples: Which texts, all when None.
-        watch: Receives the number of texts that were written, as the stage `exporting`.
-
-    Returns:
-        Names of the files.
-
-    Raises:
-        InputError: As for `exported_shards`, or if weights that it needs were not captured.
-        StoreError: If a shard is not there yet or something is damaged.
-        CheckpointError: If the folder cannot be written.
     """
     exported_shards(store, form, examples)
     chosen = range(len(store)) if examples is None else examples
@@ -74,17 +59,7 @@ def export(
 
 
 def exported_shards(store: Store, form: str, examples: Sequence[int] | None = None) -> list[int]:
-    """Numbers of the shards that an export reads; what cannot be exported is refused.
-
-    Args:
-        store: The store.
-        form: As for `export`.
-        examples: As for `export`.
-
-    Raises:
-        InputError: If the format is unknown, or there is no such text.
-        StoreError: If a shard is not there yet, or its manifest is damaged.
-    """
+    """Numbers of the shards that an export reads; what cannot be exported is refused."""
     if form not in FORMATS:
         raise InputError(f"there is no format {form!r}\nchoose one of {', '.join(FORMATS)}")
     if examples is None:

@@ -153,15 +153,7 @@ def shard_of_process() -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def claimed(store: Path, part: tuple[int, int] | None) -> Iterator[None]:
-    """Keep other jobs out of a store, but those of other parts.
-
-    Args:
-        store: made where absent.
-        part: number of the part and their count.
-
-    Raises:
-        InputError: there is no such part, the folder cannot be written to, or is in use.
-    """
+    """Keep other jobs out of a store, but those of other parts."""
     if part is not None and not 0 <= part[0] < part[1]:
         raise InputError(
             f"shard {part[0]}/{part[1]} does not exist\n"
@@ -181,17 +173,7 @@ def run(
     watcher: Watcher | None = None,
     commit: Commit = commit_shards,
 ) -> JobReport:
-    """A job in a folder that the caller has claimed; see `extract_to`.
-
-    Args:
-        store: the folder.
-        model: or several.
-        asked: what to do.
-        options: devices, workers and sizes of batches.
-        part: number of the part and their count.
-        watcher: is told how it goes.
-        commit: computes the shards, see `engines`.
-    """
+    """A job in a folder that the caller has claimed; see `extract_to`."""
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
     check_request(list(models.values()), asked)
@@ -259,14 +241,7 @@ def _ended(
 
 
 def refuse_started(store: Path) -> None:
-    """Refuse a folder in which an extraction was begun; it is never deleted here.
-
-    Args:
-        store: the folder.
-
-    Raises:
-        InputError: it has a plan.
-    """
+    """Refuse a folder in which an extraction was begun; it is never deleted here."""
     if read_plan(store) is not None:
         raise InputError(
             f"{store} holds an extraction\n"

@@ -71,11 +71,7 @@ class ExampleNumbers(Sequence[int]):
         return self._spans[span][place - (self._ends[span - 1] if span else 0)]
 
     def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
-        """Place of a text among those that are there.
-
-        Raises:
-            ValueError: If its shard is not there.
-        """
+        """Place of a text among those that are there."""
         for span, end in zip(self._spans, self._ends, strict=True):
             if value in span:
                 place = end - span.stop + value
@@ -85,18 +81,7 @@ class ExampleNumbers(Sequence[int]):
 
 
 def read_texts(store: Store, examples: Sequence[int]) -> list[StoredText]:
-    """Texts by their numbers.
-
-    Args:
-        store: The store.
-        examples: Numbers of texts, in any order.
-
-    Returns:
-        The texts, in that order. Cost: the groups of rows that they are in.
-
-    Raises:
-        StoreError: If a shard is not there yet, or a table that is read is damaged.
-    """
+    """Texts by their numbers."""
     found: dict[int, StoredText] = {}
     wanted = sorted(set(examples))
     while wanted:
@@ -122,21 +107,7 @@ def read_texts(store: Store, examples: Sequence[int]) -> list[StoredText]:
 def search_texts(
     store: Store, words: str, count: int, watch: Watch | None = None
 ) -> Int[np.ndarray, "N"]:
-    """Numbers of the texts that contain some words, in the order of the corpus.
-
-    Args:
-        store: The store; shards that are not there yet are passed over.
-        words: Part of an id or a text, upper or lower case.
-        count: The most to find.
-        watch: Receives the finished share of the work.
-
-    Returns:
-        At most `count` numbers. Cost: the tables of texts up to the last one found, a group of
-        rows at a time.
-
-    Raises:
-        StoreError: If a table that is read is damaged.
-    """
+    """Numbers of the texts that contain some words, in the order of the corpus."""
     parts: list[np.ndarray] = []
     total = 0
     for shard, start, table in row_groups(store, TEXTS, _SEARCHED, watch):
@@ -149,12 +120,7 @@ def search_texts(
 
 
 def texts_with(shard: Shard, words: str) -> Bool[np.ndarray, "N"]:
-    """Mask of the texts of a shard that contain some words.
-
-    Args:
-        shard: The shard.
-        words: As for `search_texts`.
-    """
+    """Mask of the texts of a shard that contain some words."""
     groups = shard.row_groups(TEXTS)
     return np.concatenate([_contain(shard.table(TEXTS, _SEARCHED, g), words) for g in groups])
 
@@ -162,20 +128,7 @@ def texts_with(shard: Shard, words: str) -> Bool[np.ndarray, "N"]:
 def row_groups(
     store: Store, name: str, columns: Sequence[str] | None, watch: Watch | None = None
 ) -> Iterator[tuple[Shard, int, pa.Table]]:
-    """Rows of a table of all shards that are there and have it, one group at a time.
-
-    Args:
-        store: The store.
-        name: Of the table's file.
-        columns: Those that are wanted.
-        watch: Receives the share of the rows that were taken in.
-
-    Yields:
-        The shard, the number of the first row within it, and the rows.
-
-    Raises:
-        StoreError: If a table is damaged.
-    """
+    """Rows of a table of all shards that are there and have it, one group at a time."""
     shards = store.shards
     for done, number in enumerate(shards):
         shard = store.shard(number)
@@ -187,19 +140,7 @@ def row_groups(
 
 
 def example_of(store: Store, name: str) -> int:
-    """Number of the text of a name.
-
-    Args:
-        store: The store.
-        name: Its id in the corpus; of several with one id, the first.
-
-    Returns:
-        Its number. Cost: the ids of the corpus up to it.
-
-    Raises:
-        InputError: If no text that is there has this id.
-        StoreError: If a table that is read is damaged.
-    """
+    """Number of the text of a name."""
     for shard, start, table in row_groups(store, TEXTS, ["id"]):
         if (place := pc.index(table["id"], name).as_py()) >= 0:
             return shard.manifest.start + start + place

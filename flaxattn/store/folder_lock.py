@@ -25,16 +25,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @contextmanager
 def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
-    """Make a folder and keep other jobs out of it.
-
-    Args:
-        folder: made with its parents where absent.
-        part: number and count of parts, where the job does one of several: jobs of different
-            parts work beside each other, but not beside a job that does everything.
-
-    Raises:
-        InputError: the folder cannot be written to, or another job is at work in it.
-    """
+    """Make a folder and keep other jobs out of it."""
     with ExitStack() as stack:
         lock = stack.enter_context(_opened(folder, LOCK))
         _take(lock, folder, shared=part is not None)
@@ -52,9 +43,6 @@ def locked(path: Path) -> Iterator[None]:
 
     Where the file system has no locks it does not wait; what is written then must be the same
     whoever writes it.
-
-    Args:
-        path: of the lock file; made, with its folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:

@@ -89,17 +89,7 @@ class CorpusMeans(NamedTuple):
 
 
 def side_statistics(store: Store) -> dict[str, SideStatistics]:
-    """Sides whose heads have a statistic with one number per query.
-
-    Args:
-        store: The store.
-
-    Returns:
-        By name of the side; empty if the store has no such statistic. Cost: a manifest is read.
-
-    Raises:
-        StoreError: If it is damaged.
-    """
+    """Sides whose heads have a statistic with one number per query."""
     found = {}
     for number in store.shards[:1]:
         sides: Mapping[str, Any] = store.shard(number).sides
@@ -114,16 +104,7 @@ def side_statistics(store: Store) -> dict[str, SideStatistics]:
 
 
 def check_head_number(store: Store, number: HeadNumber) -> None:
-    """See that the texts of a store have a number.
-
-    Args:
-        store: The store.
-        number: The number.
-
-    Raises:
-        InputError: If they have not.
-        StoreError: If a manifest is damaged.
-    """
+    """See that the texts of a store have a number."""
     sides = side_statistics(store)
     if not sides:
         raise no_statistics()
@@ -166,25 +147,7 @@ def rank_texts(
     words: str = "",
     watch: Watch | None = None,
 ) -> Ranking:
-    """Sort texts by a number of a head.
-
-    Args:
-        store: The store; shards that are not there yet are passed over.
-        number: What to sort by.
-        count: Number of texts to return, the first in the order.
-        descending: Whether the largest number comes first. Equal numbers stay in the order of the
-            corpus.
-        words: What the id or a text must contain, upper or lower case; empty for any.
-        watch: Receives the finished share of the work.
-
-    Returns:
-        The sorted texts. Cost: five columns of the table of heads, a group of rows at a time; with
-        `words`, the tables of texts too. Memory: `count` numbers and a group of rows.
-
-    Raises:
-        InputError: If the texts do not have the number.
-        StoreError: If something is damaged.
-    """
+    """Sort texts by a number of a head."""
     check_head_number(store, number)
     best = Ranking(np.zeros(0, np.int64), np.zeros(0), 0, 0, np.nan, np.nan)
     mask: tuple[int, Bool[np.ndarray, "N"] | None] = (-1, None)  # of the shard that is read
@@ -236,20 +199,7 @@ def _merge(
 
 
 def corpus_means(store: Store, watch: Watch | None = None) -> CorpusMeans:
-    """Means of every statistic with one number per query over all texts, head by head.
-
-    Args:
-        store: The store; shards that are not there yet are passed over.
-        watch: Receives the finished share of the work.
-
-    Returns:
-        The means. Cost: the table of heads, a group of rows at a time; memory does not grow with
-        the texts.
-
-    Raises:
-        InputError: If the store has no such statistic.
-        StoreError: If something is damaged.
-    """
+    """Means of every statistic with one number per query over all texts, head by head."""
     sides = side_statistics(store)
     names = list(dict.fromkeys(name for about in sides.values() for name in about.statistics))
     if not names:

@@ -111,15 +111,7 @@ class Watcher:
 
 
 def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
-    """Refuse what can be refused without reading the corpus.
-
-    Args:
-        models: that are run.
-        asked: of them.
-
-    Raises:
-        InputError: a layer, head, policy or reduction does not exist, or models differ.
-    """
+    """Refuse what can be refused without reading the corpus."""
     check_alike(models)
     model, settings = models[0], asked.settings
     requests.check_capture(asked.capture, *model.counts())
@@ -139,14 +131,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
 
 
 def refuse_texts(inputs: Sequence[Any]) -> None:
-    """Refuse texts in the place of files.
-
-    Args:
-        inputs: paths, patterns, `-`, or pairs of parallel text files.
-
-    Raises:
-        InputError: one is no path, or has spaces, no known ending and no file of its name.
-    """
+    """Refuse texts in the place of files."""
     for item in inputs:
         parts = item if isinstance(item, tuple) else (item,)
         for part in parts:
@@ -166,13 +151,7 @@ def refuse_texts(inputs: Sequence[Any]) -> None:
 def prepare_arguments(
     model: Pretrained, asked: JobSpec, files: Sequence[InputFile]
 ) -> tuple[JobPlan, Any, Any]:
-    """Return the arguments of `make_plan`: a plan without shards, and measures of texts.
-
-    Args:
-        model: that reads the texts.
-        asked: what to do.
-        files: the corpus.
-    """
+    """Return the arguments of `make_plan`: a plan without shards, and measures of texts."""
     reduce = tuple(kind for kind in KINDS if kind in asked.settings.reduce)
     settings = dataclasses.replace(asked.settings, reduce=reduce)
     plan = JobPlan(fingerprint(files), asked.columns, mark(model), asked.capture, settings)
@@ -182,13 +161,7 @@ def prepare_arguments(
 
 
 def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> JobReport:
-    """Report the state of a store before anything is computed.
-
-    Args:
-        store: the folder.
-        works: stores that are filled, one per model.
-        seconds: that it took to know.
-    """
+    """Report the state of a store before anything is computed."""
     plan = works[0].plan
     missing = sum(any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
     return JobReport(
@@ -206,15 +179,7 @@ def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> 
 
 
 def folders(model: Models) -> dict[str, Pretrained]:
-    """Models by the folder of their store inside another; one alone has the whole of it.
-
-    Args:
-        model: one, or several by name; those that are named are loaded.
-
-    Raises:
-        InputError: one of several has no name, or the name of another.
-        CheckpointError: a model cannot be loaded.
-    """
+    """Models by the folder of their store inside another; one alone has the whole of it."""
     if isinstance(model, str | Path):
         model = from_pretrained(model)
     if isinstance(model, Pretrained):

@@ -101,12 +101,7 @@ class JobPlan:
     file_sha256: str = field(default="", compare=False)
 
     def compare(self, other: "JobPlan") -> list[str]:
-        """Describe differences between two requests; empty if their stores would be the same.
-
-        Args:
-            other: the later one. Where files lie, what the model is called, and the version of
-                flaxattn do not matter; neither do shards, which follow from the rest.
-        """
+        """Describe differences between two requests; empty if their stores would be the same."""
         before, now = self._asked(), other._asked()
         names = [name for name in now if before.get(name) != now[name]]
         names += [name for name in before if name not in now]
@@ -164,15 +159,7 @@ class JobPlan:
 
 
 def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan:
-    """The plan that `JobPlan.to_json` told.
-
-    Args:
-        content: what it returned, perhaps read from a file.
-        file_sha256: digest of that file.
-
-    Raises:
-        InputError: it is none, or of another format.
-    """
+    """The plan that `JobPlan.to_json` told."""
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
@@ -201,14 +188,7 @@ def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan
 
 
 def read_plan(store: Path) -> JobPlan | None:
-    """The plan in a folder; None where there is none.
-
-    Args:
-        store: the folder.
-
-    Raises:
-        InputError: it is damaged.
-    """
+    """The plan in a folder; None where there is none."""
     path = store / PLAN
     try:
         data = small_file(store, PLAN)

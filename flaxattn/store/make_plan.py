@@ -50,18 +50,6 @@ def prepare(
     """The plan in a store: the one that is there, if it is of the same, or else a new one.
 
     Processes of one machine that ask at the same time wait for the first one.
-
-    Args:
-        store: a folder, of which nothing but a plan and what belongs to it is looked at.
-        asked: a plan without shards.
-        files: what `find_inputs` found.
-        measure: sizes of texts, see `text_sizes.measure_for`.
-        bytes_of: bytes of a text, see `text_sizes.raw_bytes`.
-        note: told how many texts and tokens there are so far, now and then.
-
-    Raises:
-        InputError: the store has another plan; a row cannot be used; there is no text.
-        CheckpointError: the plan cannot be written.
     """
     with locked(store / ".plan.lock"):
         if found := read_plan(store):
@@ -89,23 +77,7 @@ def make_plan(
     keep: Path | None = None,
     note: Note | None = None,
 ) -> JobPlan:
-    """Go over a corpus, and cut it into shards.
-
-    Args:
-        asked: a plan without shards.
-        files: what `find_inputs` found.
-        measure: as for `prepare`, like `bytes_of` and `note`.
-        bytes_of: bytes of a text.
-        bad: takes rows that cannot be used, and those that are too long for the model.
-        keep: file for the texts; None to keep none, where only the plan is of interest.
-        note: told how far it is.
-
-    Returns:
-        The plan; equal for equal corpora, models and settings.
-
-    Raises:
-        InputError: as for `prepare`; a file changed while it was read.
-    """
+    """Go over a corpus, and cut it into shards."""
     texts = _measured(asked, files, measure, bad)
     texts = itertools.islice(texts, asked.settings.limit)
     shards: list[ShardPlan] = []
@@ -140,16 +112,7 @@ def make_plan(
 
 
 def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
-    """The texts of a shard, in order, and how long they are for the model.
-
-    Args:
-        store: the folder that `prepare` filled.
-        plan: what it returned.
-        number: of the shard.
-
-    Raises:
-        InputError: the texts are missing, damaged, or those of another plan.
-    """
+    """The texts of a shard, in order, and how long they are for the model."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -186,17 +149,7 @@ def _unusable(path: Path, reason: str) -> InputError:
 
 
 def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
-    """Refuse to go on with a store of another plan, or with one whose plan was damaged.
-
-    Args:
-        store: its folder.
-        found: the plan that is there.
-        asked: one without shards.
-
-    Raises:
-        InputError: with what differs.
-        StoreError: a shard names another plan, or a file of the plan is not what was written.
-    """
+    """Refuse to go on with a store of another plan, or with one whose plan was damaged."""
     check_plan_files(store, found.sha256)
     if changes := found.compare(asked):
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""

@@ -35,14 +35,7 @@ _STATISTICS = ("float32", "float16", "float64", "int32", "int64", "uint8", "uint
 
 
 def check_manifest(manifest: Any) -> None:
-    """Refuse a manifest that no writer of shards makes.
-
-    Args:
-        manifest: A `seals.Manifest`, of whatever a file says.
-
-    Raises:
-        ValueError: With the field that is wrong.
-    """
+    """Refuse a manifest that no writer of shards makes."""
     _digest("plan", manifest.plan)
     start, stop = _count("start", manifest.start), _count("stop", manifest.stop)
     _count("shard", manifest.shard)

@@ -48,22 +48,7 @@ class Merged(NamedTuple):
 def merge(
     sources: Sequence[Path], out: Path, *, copy: bool = False, watch: Watch = watch_in_notebooks
 ) -> Merged:
-    """Make one store of the shards of several; it appears when it is whole.
-
-    Args:
-        sources: Stores of the same plan. Where two have the same shard, a damaged one is left out.
-        out: The new store: absent, or an empty folder.
-        copy: Copy files rather than link them; then later damage of one store spares the other.
-        watch: Receives the bytes of the stores that were read, as the stage `merging`.
-
-    Returns:
-        What was put together. Cost: every shard is read and hashed twice, copies are written.
-
-    Raises:
-        InputError: As for `check_sources`.
-        StoreError: As for `check_sources`, or if a shard is damaged wherever it is, differs
-            between two stores, or the disk is full; `out` is then as it was.
-    """
+    """Make one store of the shards of several; it appears when it is whole."""
     stores = check_sources(sources, out, copy=copy)
     draft = out.absolute().with_name(f".{out.absolute().name}.{os.urandom(8).hex()}.part")
     try:
@@ -83,17 +68,7 @@ def merge(
 
 
 def check_sources(sources: Sequence[Path], out: Path, *, copy: bool = False) -> list[Store]:
-    """Open stores that are to be merged, or refuse to.
-
-    Args:
-        sources: As for `merge`, like what is not described here.
-        out: The new store.
-        copy: Whether files are copied.
-
-    Raises:
-        InputError: If the stores are of different plans, or `out` is in use.
-        StoreError: If one is no store, or copies need more room than the disk has.
-    """
+    """Open stores that are to be merged, or refuse to."""
     stores = [Store(path) for path in sources]
     for store in stores[1:]:
         if store.plan_sha256 != stores[0].plan_sha256:

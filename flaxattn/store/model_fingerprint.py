@@ -38,11 +38,7 @@ class ModelFingerprint:
 
 
 def mark(model: Pretrained) -> ModelFingerprint:
-    """The fingerprint of a model. Reads every parameter once, on the host.
-
-    Args:
-        model: what `from_pretrained` loaded.
-    """
+    """The fingerprint of a model. Reads every parameter once, on the host."""
     config = json.dumps(model.config.to_hf(), sort_keys=True)
     return ModelFingerprint(
         name=model.name,

@@ -330,14 +330,7 @@ class Store:
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], str]:
-    """The plan of a store, and the sha256 of its file.
-
-    Args:
-        path: Folder of the store.
-
-    Raises:
-        StoreError: If there is none, or it cannot be read.
-    """
+    """The plan of a store, and the sha256 of its file."""
     try:
         data = small_file(path, PLAN)
     except OSError as error:
@@ -389,12 +382,7 @@ def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list
 
 
 def as_float32(values: np.ndarray, field: str) -> np.ndarray:
-    """Values as float32; weights of uint8 as shares between 0 and 1.
-
-    Args:
-        values: As they are stored.
-        field: Of a record, such as `weights`.
-    """
+    """Values as float32; weights of uint8 as shares between 0 and 1."""
     scale = np.float32(255) if values.dtype == np.uint8 and field in OF_MAPS else None
     whole = values.astype(np.float32)
     return whole if scale is None else whole / scale

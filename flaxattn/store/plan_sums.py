@@ -17,28 +17,13 @@ OF_PLAN = {PLAN: "the plan of the job", INPUTS: "the texts of the job"}
 
 
 def write_sums(folder: Path, seal: str, *names: str) -> None:
-    """Write the checksums of some files.
-
-    Args:
-        folder: Folder that they are in.
-        seal: Name of the file to write.
-        names: Names of the files, in order.
-    """
+    """Write the checksums of some files."""
     lines = [_line(sha256_of(folder / name), name) for name in names]
     (folder / seal).write_text("".join(lines), encoding="ascii")
 
 
 def differing(store: Path, seal: str, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Compare files with their checksums.
-
-    Args:
-        store: Folder that they are in.
-        seal: Name of the file with the checksums.
-        names: What each file holds by its name, in the order of the checksums.
-
-    Yields:
-        Name of a file that is not as it was written, and what is wrong with it.
-    """
+    """Compare files with their checksums."""
     lines: dict[str, str] = {}
     for name, holds in names.items():
         try:
@@ -67,16 +52,7 @@ def differing(store: Path, seal: str, names: Mapping[str, str]) -> Iterator[tupl
 
 
 def check_plan_files(store: Path, sha256: str) -> None:
-    """Refuse to go on with a store whose plan is not the one that its shards were made under.
-
-    Args:
-        store: Folder of the store.
-        sha256: Digest of its plan.json.
-
-    Raises:
-        StoreError: If a committed shard names another plan or has no usable manifest, or a file of
-            the plan does not match its checksum.
-    """
+    """Refuse to go on with a store whose plan is not the one that its shards were made under."""
     shards = store / SHARDS
     numbers = shard_numbers([p.name for p in shards.iterdir()]) if shards.is_dir() else []
     for number in numbers:

@@ -33,19 +33,7 @@ _TASKS = 5000  # that Ray is given at most
 
 @contextlib.contextmanager
 def on_ray(ray_options: RayOptions, options: Options) -> Iterator[Commit]:
-    """A connection to a Ray cluster, and what commits shards there.
-
-    Args:
-        ray_options: which cluster, and how much of it.
-        options: of the job, to be refused where they cannot be used there.
-
-    Yields:
-        What `run` takes in place of `commit_shards`.
-
-    Raises:
-        InputError: options that a worker elsewhere cannot use.
-        UnavailableError: Ray is not installed, does not answer, or has no room for a worker.
-    """
+    """A connection to a Ray cluster, and what commits shards there."""
     if options.mesh is not None or options.devices is not None:
         raise InputError(
             'engine="ray" takes no mesh and no devices\n'
@@ -64,24 +52,7 @@ def commit_on_ray(
     numbers: Iterable[int],
     options: Options,
 ) -> Generator[list[ShardReport], None, None]:
-    """Have shards committed by workers; the models are lent to them in a folder of the store.
-
-    Args:
-        ray: the package, connected.
-        size: workers, and what each has.
-        works: as for `commit_shards`, like what follows.
-        numbers: of shards.
-        options: of the job.
-
-    Yields:
-        As `commit_shards`, in the order in which shards are done. If the caller leaves, or an
-        error is raised, the workers end; what they left half-written is removed by whoever writes
-        that shard next, and shards that were finished but not told yet are there for good.
-
-    Raises:
-        FlaxattnError: what a worker raised.
-        UnavailableError: Ray gave up.
-    """
+    """Have shards committed by workers; the models are lent to them in a folder of the store."""
     lacking = {n: [w.lacks(n) for w in works] for n in numbers}
     todo = [number for number, lacks in lacking.items() if any(lacks)]
     if not todo:

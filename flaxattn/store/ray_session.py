@@ -75,15 +75,7 @@ class ClusterSize(NamedTuple):
 
 
 def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> ClusterSize:
-    """Return the number of workers and the resources of each.
-
-    Args:
-        nodes: what `ray.nodes()` returns.
-        options: what is asked.
-
-    Raises:
-        UnavailableError: no machine of the cluster has room for one.
-    """
+    """Return the number of workers and the resources of each."""
     machines = [node["Resources"] for node in nodes if node["Alive"]]
     most = {kind: max((m.get(kind, 0) for m in machines), default=0) for kind in ("GPU", "CPU")}
     gpus = int(most["GPU"] >= 1) if options.gpus is None else options.gpus
@@ -108,18 +100,7 @@ def _room(machine: Mapping[str, float], gpus: int, cpus: float) -> int:
 
 @contextlib.contextmanager
 def connected(options: RayOptions) -> Iterator[Any]:
-    """Ray, connected until the block ends.
-
-    Args:
-        options: where to. Where this process is connected already, that is used, and stays.
-
-    Yields:
-        The package.
-
-    Raises:
-        InputError: the address is none, or the process is connected already.
-        UnavailableError: Ray is not installed, or nobody answers.
-    """
+    """Ray, connected until the block ends."""
     ray = _imported()
     if ray.is_initialized():
         if options.address:

@@ -70,15 +70,7 @@ class Worker:
         self._works: list[StoreWork] = []
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, str]:
-        """Commit shards; those that are there are passed over, so a second try is exact.
-
-        Args:
-            row: `numbers` of shards, as JSON.
-
-        Returns:
-            `reports`: the index of a store, and a `ShardReport`, of every shard that is in a store
-            now, as JSON; or `error` and `message`, where it went wrong in a way that was foreseen.
-        """
+        """Commit shards; those that are there are passed over, so a second try is exact."""
         numbers = json.loads(row["numbers"])
         try:
             if not self._works:
@@ -95,15 +87,7 @@ class Worker:
 
 
 def ready(errand: Errand) -> list[StoreWork]:
-    """The stores of a job, with the models loaded.
-
-    Args:
-        errand: of the job.
-
-    Raises:
-        UnavailableError: this machine does not see the stores, or has other versions.
-        CheckpointError: a model cannot be read, or is not the one of the plan.
-    """
+    """The stores of a job, with the models loaded."""
     if errand.versions != VERSIONS:
         raise UnavailableError(
             f"a worker on {socket.gethostname()} has other versions than the job\n"
@@ -134,15 +118,7 @@ def ready(errand: Errand) -> list[StoreWork]:
 
 
 def begin(tries: Path, numbers: Sequence[int]) -> None:
-    """Note that a worker begins shards; Ray itself would try them again for ever.
-
-    Args:
-        tries: folder of the notes.
-        numbers: of the shards.
-
-    Raises:
-        UnavailableError: too many workers died over them.
-    """
+    """Note that a worker begins shards; Ray itself would try them again for ever."""
     for attempt in range(_TRIES):
         try:
             os.close(os.open(tries / f"{numbers[0]}.{attempt}", os.O_CREAT | os.O_EXCL))

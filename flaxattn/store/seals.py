@@ -69,11 +69,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read a file's content.
-
-        Raises:
-            ValueError: If it is not what `to_bytes` wrote, bit by bit, or of another format.
-        """
+        """Read a file's content."""
         body = parse_json(data)["shard"]
         if body.pop("format") != FORMAT:
             raise ValueError("it is of another version of flaxattn")
@@ -85,15 +81,7 @@ class Manifest:
 
 
 def read_manifest(store: Path, number: int) -> Manifest:
-    """The manifest of a committed shard.
-
-    Args:
-        store: Folder of the store.
-        number: Of the shard.
-
-    Raises:
-        StoreError: If it is missing, damaged, or another shard's.
-    """
+    """The manifest of a committed shard."""
     folder = shard_folder(store, number)
     try:
         file_inside(store, f"{SHARDS}/{shard_name(number)}/{MANIFEST}")
@@ -107,14 +95,7 @@ def read_manifest(store: Path, number: int) -> Manifest:
 
 
 def manifest_in(folder: Path) -> Manifest:
-    """The manifest in a folder, whatever the folder is called.
-
-    Args:
-        folder: With the files of a shard.
-
-    Raises:
-        StoreError: If it is missing or damaged.
-    """
+    """The manifest in a folder, whatever the folder is called."""
     path = folder / MANIFEST
     try:
         return Manifest.from_bytes(small_file(folder, MANIFEST))
@@ -126,15 +107,7 @@ def manifest_in(folder: Path) -> Manifest:
 
 
 def small_file(folder: Path, name: str) -> bytes:
-    """Content of a plan or a manifest.
-
-    Args:
-        folder: Folder that it is in.
-        name: Its name.
-
-    Raises:
-        OSError: If it is missing, no regular file, or far larger than one that is written here.
-    """
+    """Content of a plan or a manifest."""
     path = file_inside(folder, name)
     if (size := path.stat().st_size) > _JSON_BYTES:
         raise OSError(f"it has {size:,} bytes, expected at most {_JSON_BYTES:,}")
@@ -142,15 +115,7 @@ def small_file(folder: Path, name: str) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """Value of a plan or a manifest, whose size in memory stays near that of the file.
-
-    Args:
-        data: Content of the file.
-
-    Raises:
-        ValueError: If it is no JSON, or has too many values.
-        RecursionError: If it is nested too deeply.
-    """
+    """Value of a plan or a manifest, whose size in memory stays near that of the file."""
     if (count := sum(map(data.count, (b",", b"[", b"{")))) > _JSON_VALUES:
         raise ValueError(f"it has {count:,} values, expected at most {_JSON_VALUES:,}")
     return json.loads(data)
@@ -162,12 +127,6 @@ def consistent(path: Path) -> Iterator[None]:
 
     Checksums tell that a file is as it was written, not that its writer meant well: offsets may
     lead beyond an array, columns may be missing or of another type.
-
-    Args:
-        path: The file.
-
-    Raises:
-        StoreError: In place of an error that is not of the package.
     """
     try:
         yield
@@ -179,12 +138,7 @@ def consistent(path: Path) -> Iterator[None]:
 
 
 def damaged(path: Path, what: str) -> StoreError:
-    """The error that a file in a shard is not as it was written.
-
-    Args:
-        path: The file.
-        what: What is wrong with it.
-    """
+    """The error that a file in a shard is not as it was written."""
     shard = next((p for p in path.parents if p.name.isdigit()), path.parent)
     return StoreError(
         f"{path} is damaged: {what}\n"
@@ -199,16 +153,7 @@ def seal(data: bytes) -> dict[str, Any]:
 
 
 def content(folder: Path, name: str, sealed: Mapping[str, Any]) -> bytes:
-    """Read a small file and check all of it.
-
-    Args:
-        folder: Of the shard.
-        name: The file's path inside it.
-        sealed: What the manifest says of it.
-
-    Raises:
-        StoreError: If it is missing or not what was written.
-    """
+    """Read a small file and check all of it."""
     path = _regular(folder, name, sealed)
     if sealed["size"] > _JSON_BYTES:
         raise damaged(path, f"it has {sealed['size']:,} bytes, expected at most {_JSON_BYTES:,}")
@@ -219,11 +164,7 @@ def content(folder: Path, name: str, sealed: Mapping[str, Any]) -> bytes:
 
 
 def check_content(folder: Path, name: str, sealed: Mapping[str, Any]) -> Path:
-    """Compare a file of any size with its seal; arguments and errors as of `content`.
-
-    Returns:
-        Its path.
-    """
+    """Compare a file of any size with its seal; arguments and errors as of `content`."""
     path = _regular(folder, name, sealed)
     try:
         found = sha256_of(path)
@@ -248,36 +189,19 @@ def index_size(chunks: int) -> int:
 
 
 def read_index(data: bytes) -> UInt64[np.ndarray, "N 2"]:
-    """Offset and size of each chunk.
-
-    Args:
-        data: The end of a file of chunks, `index_size` bytes.
-    """
+    """Offset and size of each chunk."""
     return np.frombuffer(data[:-_CRC32C], "<u8").reshape(-1, 2)
 
 
 def fills(index: UInt64[np.ndarray, "N 2"], size: int) -> bool:
-    """Return whether chunks lie inside a file and make up all of it beside the index.
-
-    Args:
-        index: Offset and size of each chunk.
-        size: Bytes of the file.
-    """
+    """Return whether chunks lie inside a file and make up all of it beside the index."""
     lengths = index[:, 1].astype(float)  # whose sum does not wrap around
     inside = bool(np.all(index.astype(float).sum(axis=1) <= size))
     return inside and int(lengths.sum()) + index_size(len(index)) == size
 
 
 def seal_chunks(data: bytes, chunks: int) -> dict[str, str]:
-    """Seals of the index and of each chunk.
-
-    Args:
-        data: A whole file of chunks.
-        chunks: How many there are.
-
-    Raises:
-        ValueError: If one is missing, or they do not fill the file.
-    """
+    """Seals of the index and of each chunk."""
     tail = data[-index_size(chunks) :]
     index = read_index(tail)
     if not fills(index, len(data)):

@@ -154,19 +154,7 @@ class Shard:
         columns: Sequence[str] | None = None,
         rows: tuple[int, int] | None = None,
     ) -> pa.Table:
-        """Read a table.
-
-        Args:
-            name: Of the file.
-            columns: Those that are wanted, all when None.
-            rows: First row, and the one after the last; all when None.
-
-        Returns:
-            The rows. Cost: at first the file is read and hashed, later only what was asked.
-
-        Raises:
-            StoreError: If the file is missing or damaged.
-        """
+        """Read a table."""
         with self._opened(name) as file:
             return self._read(file, name, columns, rows)
 
@@ -229,18 +217,7 @@ class Shard:
         heads: Sequence[int],
         whole: Mapping[str, np.ndarray] | None = None,
     ) -> Shaped[np.ndarray, "L H *rest"]:
-        """An array's part of one text.
-
-        Args:
-            name: Of the array.
-            example: The text.
-            layers: Indices of layers, as the shard counts them.
-            heads: Indices of heads.
-            whole: Arrays that were read whole, by name; they are cut instead.
-
-        Returns:
-            `[L, H, Q, K]` of weights and scores, `[L, H, positions, D]` of others.
-        """
+        """An array's part of one text."""
         row, (side, _, field) = self.row(example), name.partition(".")
         if field in OF_MAPS:
             shape = (row[f"{side}_queries"], row[f"{side}_keys"])
@@ -274,13 +251,7 @@ class Shard:
     def statistic(
         self, tokens: Mapping[str, pa.Table], side: str, name: str
     ) -> Shaped[np.ndarray, "L H Q *R"]:
-        """A statistic of one text.
-
-        Args:
-            tokens: Its rows of the table of tokens.
-            side: `encoder`, `decoder` or `cross`.
-            name: Of the statistic.
-        """
+        """A statistic of one text."""
         said = self.sides[side]
         kind = rows_of(name, places(side, self._with_target))
         heads = (len(said["layers"]), len(said["heads"]), *said["stats"][name][1:])
@@ -292,11 +263,7 @@ class Shard:
             return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
     def metadata(self, example: int) -> Trace:
-        """The trace of one text without what attention saw: no array is read.
-
-        Args:
-            example: The text.
-        """
+        """The trace of one text without what attention saw: no array is read."""
         return self._metadata(self.tokens(example), self._text(example))
 
     def _text(self, example: int) -> dict[str, Any]:
@@ -313,12 +280,7 @@ class Shard:
         return Trace(tokens=[source], **fields, model=self.manifest.traces["model"])
 
     def trace(self, example: int, whole: Mapping[str, np.ndarray] | None = None) -> Trace:
-        """The trace of one text, as it was stored, with NumPy arrays.
-
-        Args:
-            example: The text.
-            whole: Arrays that were read whole, by name; default reads what is needed.
-        """
+        """The trace of one text, as it was stored, with NumPy arrays."""
         tokens, text, row = self.tokens(example), self._text(example), self.row(example)
         with consistent(self.folder / TEXTS):
             sides = {

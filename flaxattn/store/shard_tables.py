@@ -100,19 +100,7 @@ def _is_there(field: Any) -> bool:
 
 
 def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
-    """See that a shard's items are its texts, in order, and alike.
-
-    Args:
-        items: The texts.
-        start: First example of the shard.
-        stop: The example after its last.
-
-    Returns:
-        What their traces have in common.
-
-    Raises:
-        InputError: If a text is missing, twice or out of order, or a trace cannot be stored.
-    """
+    """See that a shard's items are its texts, in order, and alike."""
     examples = [text.index for text, _ in items]
     if examples != list(range(start, stop)) or not items:
         raise InputError(
@@ -342,12 +330,7 @@ def _joined(parts: list[np.ndarray], name: str) -> np.ndarray:
 
 
 def parquet(table: pa.Table, bound: dict[str, str]) -> bytes:
-    """A table as a Parquet file with a checksum on every page.
-
-    Args:
-        table: What to write.
-        bound: Said in the file's metadata: which plan and shard it belongs to.
-    """
+    """A table as a Parquet file with a checksum on every page."""
     width = max(1, table.nbytes // max(1, len(table)))
     words: Any = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
     sink = pa.BufferOutputStream()

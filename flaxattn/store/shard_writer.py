@@ -82,22 +82,6 @@ def write_shard(
     """Write a shard of a store and give it its name when it is whole and verified.
 
     Memory: the arrays of one field a second time, and the compressed shard.
-
-    Args:
-        store: Folder of the store.
-        plan_sha256: Of the file plan.json.
-        number: Of the shard.
-        shard: Its entry in the plan: `start` and `stop`, as attributes or keys.
-        items: Its texts, in order.
-        reductions: What was summed up over them, if anything.
-        nonfinite: Number of rows of attention that are NaN or infinite, which marks the shard.
-
-    Returns:
-        What became of it. If the shard is there already with the same content, it stays.
-
-    Raises:
-        InputError: If the items are not the shard's texts, or cannot be stored.
-        StoreError: If it cannot be written, or is there already with another content.
     """
     start, stop = (
         int(shard[name] if isinstance(shard, Mapping) else getattr(shard, name))
@@ -117,22 +101,7 @@ def shard_files(
     reductions: pa.Table | None = None,
     nonfinite: int = 0,
 ) -> dict[str, bytes]:
-    """The content of a shard's files, a pure function of what is given.
-
-    Args:
-        plan_sha256: As for `write_shard`, like what is not described here.
-        number: Of the shard.
-        span: First example, and the one after the last.
-        items: Its texts.
-        reductions: What was summed up over them.
-        nonfinite: Number of rows of attention that are NaN or infinite.
-
-    Returns:
-        By path inside the shard; the manifest is the last.
-
-    Raises:
-        InputError: If the items are not the shard's texts, or cannot be stored.
-    """
+    """The content of a shard's files, a pure function of what is given."""
     common = check(items, *span)
     if nonfinite:
         common = {**common, NONFINITE: nonfinite}
@@ -158,19 +127,7 @@ def shard_files(
 
 
 def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
-    """Put a shard's files on the disk under its name.
-
-    Args:
-        store: Folder of the store.
-        number: Of the shard.
-        files: As `shard_files` makes them.
-
-    Returns:
-        Whether it was written; False if the same was there already.
-
-    Raises:
-        StoreError: If it cannot be written, or is there already with another content.
-    """
+    """Put a shard's files on the disk under its name."""
     needed = sum(map(len, files.values()))
     mode = mode_of_texts(store)
     with parted(store, number, needed) as part:
@@ -182,19 +139,7 @@ def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
 
 @contextlib.contextmanager
 def parted(store: Path, number: int, needed: int) -> Iterator[Path]:
-    """An empty folder for the files of a shard, that nobody else removes while this one works.
-
-    Args:
-        store: Folder of the store.
-        number: Of the shard.
-        needed: Bytes that will be written, for a message.
-
-    Yields:
-        The folder; gone at the end unless `named` gave it its name.
-
-    Raises:
-        StoreError: If the disk is full or the place is not writable.
-    """
+    """An empty folder for the files of a shard, that nobody else removes while this one works."""
     shards = store / SHARDS
     try:
         with contextlib.ExitStack() as stack:
@@ -225,20 +170,7 @@ def _held(shards: Path, number: int) -> Iterator[Path]:
 
 
 def named(store: Path, number: int, part: Path) -> bool:
-    """Verify a folder of flushed files, and give it the name of its shard.
-
-    Args:
-        store: Folder of the store.
-        number: Of the shard.
-        part: The folder, with a manifest.
-
-    Returns:
-        Whether it got the name; False if the same content had it already.
-
-    Raises:
-        StoreError: If a file is not what was written, or the name belongs to another content.
-        OSError: If renaming fails.
-    """
+    """Verify a folder of flushed files, and give it the name of its shard."""
     target = shard_folder(store, number)
     try:
         manifest = manifest_in(part)
@@ -281,11 +213,7 @@ def _same(store: Path, number: int, manifest: Manifest) -> None:
 
 
 def mode_of_texts(store: Path) -> int:
-    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves.
-
-    Args:
-        store: Folder of the store.
-    """
+    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves."""
     try:
         return stat.S_IMODE(os.lstat(store / INPUTS).st_mode) & 0o666
     except FileNotFoundError:
@@ -333,15 +261,7 @@ def _not_written(target: Path, needed: int, error: OSError) -> StoreError:
 
 
 def remove_leftovers(store: Path, number: int) -> int:
-    """Remove what writers of a shard left behind that were killed.
-
-    Args:
-        store: Folder of the store.
-        number: Of the shard.
-
-    Returns:
-        Folders removed. Those of writers at work are locked, and stay.
-    """
+    """Remove what writers of a shard left behind that were killed."""
     removed = 0
     for part in list((store / SHARDS).glob(f"{part_prefix(number)}*.part")):
         try:

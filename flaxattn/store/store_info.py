@@ -10,11 +10,7 @@ from flaxattn.store.store_layout import SHARDS, TEXTS, shard_folder, shard_numbe
 
 
 def shard_sizes(store: Path) -> dict[int, int]:
-    """Number of bytes on disk of each committed shard, by its number; no file is opened.
-
-    Args:
-        store: Folder of the store, there or not.
-    """
+    """Number of bytes on disk of each committed shard, by its number; no file is opened."""
     folder = store / SHARDS
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return {number: _size(shard_folder(store, number)) for number in shard_numbers(names)}
@@ -27,17 +23,7 @@ def _size(folder: Path) -> int:
 
 
 def describe(store: Store) -> dict[str, Any]:
-    """Shards, texts, bytes, and what was captured on each side.
-
-    Args:
-        store: The store.
-
-    Returns:
-        Facts by name, as JSON. Cost: names and sizes of all files, and every manifest.
-
-    Raises:
-        StoreError: If a manifest is damaged.
-    """
+    """Shards, texts, bytes, and what was captured on each side."""
     there = store.shards
     sizes = shard_sizes(store.path)
     size, texts = sum(sizes[number] for number in there), len(store.examples)
@@ -69,19 +55,7 @@ def describe(store: Store) -> dict[str, Any]:
 
 
 def describe_text(store: Store, example: int) -> dict[str, Any]:
-    """One text: where it came from, and its tokens.
-
-    Args:
-        store: The store.
-        example: The text; negative counts from the end.
-
-    Returns:
-        Facts by name, as JSON.
-
-    Raises:
-        InputError: If there is no such text.
-        StoreError: If its shard is not there yet, or damaged.
-    """
+    """One text: where it came from, and its tokens."""
     example, shard = store.shard_of(example)
     place = example - shard.manifest.start
     columns = ["example", "id", "file", "line", "text", "text_b", "truncated"]

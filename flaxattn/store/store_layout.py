@@ -59,12 +59,7 @@ def shard_numbers(names: Sequence[str]) -> list[int]:
 
 
 def places(side: str, with_target: bool) -> TokenSides:
-    """Return the token sides of a side's queries and keys.
-
-    Args:
-        side: `encoder`, `decoder` or `cross`.
-        with_target: Whether texts have tokens of a target beside those of the source.
-    """
+    """Return the token sides of a side's queries and keys."""
     target = "target" if with_target else "source"
     return {
         "encoder": TokenSides("source", "source"),
@@ -74,12 +69,7 @@ def places(side: str, with_target: bool) -> TokenSides:
 
 
 def rows_of(name: str, side: TokenSides) -> str:
-    """Return the tokens for which an array or a statistic has one row each.
-
-    Args:
-        name: `query`, `key`, `entropy`, ….
-        side: Of its side.
-    """
+    """Return the tokens for which an array or a statistic has one row each."""
     return side.keys if name in ("key", "value", "received") else side.queries
 
 
@@ -118,14 +108,7 @@ def chunks_path(name: str, axes: int) -> str:
 def zarr_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Zarr v3's description of an array in one file of chunks that each have a crc32c.
-
-    Args:
-        shape: `[L, H, N, ...]`.
-        chunk: As `chunk_shape` says.
-        dtype: Of the values.
-        attributes: What else to say of it.
-    """
+    """Zarr v3's description of an array in one file of chunks that each have a crc32c."""
     little = {"name": "bytes", "configuration": {"endian": "little"}}
     zstd = {"name": "zstd", "configuration": {"level": 1}}
     whole = [max(1, -(-size // step)) * step for size, step in zip(shape, chunk, strict=True)]

@@ -15,19 +15,7 @@ from flaxattn.trace.trace import Trace
 
 
 def dataset(trace: Trace) -> Any:
-    """All arrays and statistics of a text, named `encoder.weights`, `encoder.entropy`, ….
-
-    Args:
-        trace: Of one text, with NumPy arrays.
-
-    Returns:
-        A Dataset with dimensions `encoder_layer`, `encoder_head`, …, labelled with their numbers,
-        and `source` and `target`, positions beside which the tokens are `source_token` and
-        `target_token`. As a dimension of keys they are called `source_key` and `target_key`.
-
-    Raises:
-        UnavailableError: If xarray is not installed.
-    """
+    """All arrays and statistics of a text, named `encoder.weights`, `encoder.entropy`, …."""
     try:
         xarray = importlib.import_module("xarray")
     except ImportError as error:

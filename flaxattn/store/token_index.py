@@ -85,11 +85,7 @@ class HeadIndexWriter:
         self._shards: list[dict[str, Any]] = []
 
     def add(self, contents: Contents) -> None:
-        """Write a shard.
-
-        Args:
-            contents: At least one text.
-        """
+        """Write a shard."""
         names = _names(len(self._shards))
         for name, columns, schema in (
             (names["texts"], contents.texts, TEXTS),
@@ -116,11 +112,7 @@ class HeadIndexWriter:
         )
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Write `index.json`.
-
-        Args:
-            facts: `kind`, `layers`, `heads`, `annotated`, `model` and whatever else is to be told.
-        """
+        """Write `index.json`."""
         body = {"format": FORMAT, **facts, "shards": self._shards}
         (self._folder / INDEX).write_bytes(_sealed(body))
 
@@ -161,15 +153,7 @@ class HeadIndex:
         return sum(shard["texts"] for shard in self._shards)
 
     def table(self, shard: int, which: str) -> pa.Table:
-        """A table of a shard.
-
-        Args:
-            shard: Its number.
-            which: `texts` or `tokens`.
-
-        Raises:
-            StoreError: If it is damaged.
-        """
+        """A table of a shard."""
         path = self.path / _names(shard)[which]
         try:
             data = path.read_bytes()
@@ -180,17 +164,7 @@ class HeadIndex:
         return pq.read_table(pa.BufferReader(data))
 
     def vectors(self, shard: int, layer: int, head: int) -> Float16[np.ndarray, "P D"]:
-        """Vectors of a shard, mapped from the disk.
-
-        Args:
-            shard: Its number.
-            layer: Number of the layer.
-            head: Number of the head; any for hidden states, which have one vector for all.
-
-        Raises:
-            InputError: If the index has no such layer or head.
-            StoreError: If they are damaged.
-        """
+        """Vectors of a shard, mapped from the disk."""
         i, j = self._place(layer, head)
         return self._array(shard, "vectors", i, 0 if self.kind == "hidden" else j)
 
@@ -228,15 +202,7 @@ class HeadIndex:
 
 
 def open_head_index(path: str | Path) -> HeadIndex:
-    """Open an index.
-
-    Args:
-        path: Folder that `flaxattn search build` wrote.
-
-    Raises:
-        InputError: If there is none.
-        StoreError: If what it says of itself is damaged.
-    """
+    """Open an index."""
     folder = Path(path)
     file = folder / INDEX
     if not file.is_file():

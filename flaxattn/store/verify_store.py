@@ -68,18 +68,7 @@ class Findings(NamedTuple):
 
 
 def verify(store: Path, watch: Watch = watch_in_notebooks) -> Findings:
-    """Read all of a store and compare it with its manifests and its plan.
-
-    Args:
-        store: Folder of the store.
-        watch: Receives the bytes of each shard that was read, as the stage `verifying`.
-
-    Returns:
-        What was found. Cost: every byte is read and hashed.
-
-    Raises:
-        StoreError: If there is no store.
-    """
+    """Read all of a store and compare it with its manifests and its plan."""
     names = [p.name for p in (store / SHARDS).iterdir()] if (store / SHARDS).is_dir() else []
     numbers = shard_numbers(names)
     damage = list(_strange(names, numbers))
@@ -117,12 +106,7 @@ def verify(store: Path, watch: Watch = watch_in_notebooks) -> Findings:
 
 
 def check_shard(store: Path, manifest: Manifest) -> list[Damage]:
-    """Compare the files of one shard with its manifest.
-
-    Args:
-        store: Folder of the store.
-        manifest: Of the shard.
-    """
+    """Compare the files of one shard with its manifest."""
     folder = shard_folder(store, manifest.shard)
     damage = []
     for name, sealed in manifest.files.items():

@@ -50,11 +50,6 @@ def encode(
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Make the files of an array.
 
-    Args:
-        name: Of the array, such as `encoder.weights`.
-        array: float32, float16, bfloat16 or uint8.
-        attributes: What Zarr readers are told beside it.
-
     Returns:
         The files by their path inside the shard, and what the manifest says of the array.
     """
@@ -134,20 +129,7 @@ class StoredArray:
     def read(
         self, layers: Sequence[int], heads: Sequence[int], start: int, stop: int
     ) -> Shaped[np.ndarray, "L H N *rest"]:
-        """Read a stretch of some layers and heads.
-
-        Args:
-            layers: Indices on the first axis.
-            heads: Indices on the second.
-            start: First place on the third axis.
-            stop: The place after the last.
-
-        Returns:
-            The values. Cost: the chunks they lie in are read, checked and decompressed.
-
-        Raises:
-            StoreError: If a chunk of them is missing or damaged.
-        """
+        """Read a stretch of some layers and heads."""
         if not 0 <= start <= stop <= self.shape[2]:
             raise damaged(self._path, f"it has {self.shape[2]} places, none at {start} to {stop}")
         shape = (len(layers), len(heads), stop - start, *self.shape[3:])
@@ -189,12 +171,7 @@ class StoredArray:
 def damaged_chunks(
     data: bytes | mmap.mmap, entry: Mapping[str, Any]
 ) -> Iterator[tuple[int, int, int]]:
-    """Layer, head and number of the chunks in a file that are not what was written.
-
-    Args:
-        data: All of the file.
-        entry: What the manifest says of the array.
-    """
+    """Layer, head and number of the chunks in a file that are not what was written."""
     sums = chunk_sums(entry)
     tail = data[-index_size(len(sums)) :]
     index = read_index(tail)

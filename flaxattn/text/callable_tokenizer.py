@@ -40,26 +40,7 @@ class CallableTokenizer(abc.ABC):
         return_offsets_mapping: bool = False,
         return_special_tokens_mask: bool = False,
     ) -> dict[str, Any]:
-        """Turn texts into model input, called as a tokenizer of transformers is.
-
-        Args:
-            text: One text or several.
-            text_pair: The second text of each pair.
-            padding: True or "longest" pads to the longest sequence, "max_length" to `max_length`.
-            truncation: Cut sequences that are longer than `max_length`.
-            max_length: Most tokens of a sequence, special ones counted; by default the limit of
-                the tokenizer. Unlike in transformers, longer sequences raise without `truncation`.
-            return_tensors: "np" for NumPy arrays `[B, Q]` of int64; by default lists.
-            return_offsets_mapping: Add `offset_mapping`, the range of characters of each token.
-            return_special_tokens_mask: Add `special_tokens_mask`, 1 on tokens the model adds.
-
-        Returns:
-            `input_ids`, `attention_mask`, for WordPiece `token_type_ids`, and what was asked for
-            besides; for one text without `return_tensors`, of that text alone.
-
-        Raises:
-            InputError: As in `encode`, or an argument has a value that is not supported.
-        """
+        """Turn texts into model input, called as a tokenizer of transformers is."""
         limit = self.max_length if max_length is None else max_length
         self._check_call(padding, return_tensors, limit)
         pairs = {} if text_pair is None else {"pairs": text_pair}

@@ -20,25 +20,13 @@ Chat = Sequence[Mapping[str, Any]]
 
 
 def read_template(folder: Path, prefix: str = "") -> str | None:
-    """The template that a directory has in a file of its own; None where it has none.
-
-    Args:
-        folder: A Hugging Face directory.
-        prefix: What the names of the files of a second tokenizer begin with; it has no template.
-
-    Raises:
-        CheckpointError: If the file cannot be read.
-    """
+    """The template that a directory has in a file of its own; None where it has none."""
     path = folder / FILE
     return read_text(path) if path.is_file() and not prefix else None
 
 
 def default_template(setting: Any) -> str | None:
-    """The template for chats without tools among those of `tokenizer_config.json`.
-
-    Args:
-        setting: Its `chat_template`: a template, or a list of them with names.
-    """
+    """The template for chats without tools among those of `tokenizer_config.json`."""
     if isinstance(setting, list):
         named = {one.get("name"): one.get("template") for one in setting if isinstance(one, dict)}
         setting = named.get("default")
@@ -46,14 +34,7 @@ def default_template(setting: Any) -> str | None:
 
 
 def chats_of(texts: Any) -> list[Chat] | None:
-    """The chats that prompts are; None where they are texts.
-
-    Args:
-        texts: A chat, which is a list of messages, or a list of chats; or anything else.
-
-    Raises:
-        InputError: For a message without role or content.
-    """
+    """The chats that prompts are; None where they are texts."""
     if isinstance(texts, Mapping):
         raise InputError(
             f"a chat is a list of messages, received one message: {shortened(str(dict(texts)))}\n"
@@ -76,14 +57,6 @@ def rendered(chat: Chat, template: str, special: Mapping[str, str]) -> str:
     """The text that a model continues with its reply.
 
     A last message of the assistant is continued; behind another one a new message begins.
-
-    Args:
-        chat: Messages with `role` and `content`.
-        template: The model's template.
-        special: The special tokens that a template may name, such as `bos_token`.
-
-    Raises:
-        InputError: If the template cannot be run, or refuses the messages.
     """
     from flaxattn.text.transformers_tokenizer import quiet
 
@@ -112,12 +85,7 @@ def rendered(chat: Chat, template: str, special: Mapping[str, str]) -> str:
 
 
 def special_tokens(settings: Mapping[str, Any], usual: Mapping[str, str | None]) -> dict[str, str]:
-    """Special tokens by name, as they are written.
-
-    Args:
-        settings: Content of `tokenizer_config.json`.
-        usual: Tokens where it says nothing; None for none.
-    """
+    """Special tokens by name, as they are written."""
     tokens = {**usual, **{name: settings[name] for name in _NAMES if name in settings}}
     tokens = {n: t.get("content") if isinstance(t, Mapping) else t for n, t in tokens.items()}
     return {name: token for name, token in tokens.items() if isinstance(token, str)}

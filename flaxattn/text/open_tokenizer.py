@@ -14,17 +14,6 @@ def open_tokenizer(path: str | Path, prefix: str = "") -> Reader | None:
 
     `tokenizer.json` and BERT's `vocab.txt` are read by `tokenizers`. transformers reads everything
     else, and files that contradict each other, and is imported only then.
-
-    Args:
-        path: A Hugging Face directory.
-        prefix: What the names of the files of a second tokenizer begin with.
-
-    Returns:
-        The tokenizer; None where the directory has none.
-
-    Raises:
-        CheckpointError: A file is damaged, or one of several is missing.
-        UnavailableError: The files need a package that is not installed.
     """
     folder = Path(path)
     if (folder / transformers_tokenizer.MARIAN).is_file():

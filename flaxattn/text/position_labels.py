@@ -87,13 +87,7 @@ class PositionLabels:
         return bool((self.segments[self.plain] != self.segments[self.plain][:1]).any())
 
     def linked(self, asked: str, relations: Sequence[str]) -> list[Arc]:
-        """Arcs of a relation between words that do not share pieces.
-
-        Args:
-            asked: `nsubj` takes `nsubj:pass` too, `nsubj:pass` only itself; `any` takes all of
-                `relations`.
-            relations: What `any` stands for.
-        """
+        """Arcs of a relation between words that do not share pieces."""
         names = {*relations} if asked == "any" else {asked}
         return [
             arc
@@ -117,14 +111,6 @@ def labels_of(
     """The layout of a trace of one text, as far as a trace tells it.
 
     The first special piece at the beginning is `[CLS]`, all others are separators.
-
-    Args:
-        metadata: Of one text without padding; what attention saw is not looked at.
-        tokens: Ids; default the pieces themselves are compared.
-        name: What to call it.
-
-    Raises:
-        InputError: If the trace does not tell which pieces are special.
     """
     if metadata.special is None or len(metadata) != 1:
         raise InputError(

@@ -34,9 +34,6 @@ def spelling_of(backend: tokenizers.Tokenizer) -> Spelling:
     """How a tokenizer spells text, by every step of its decoder.
 
     Without a decoder, the steps before the model tell it.
-
-    Args:
-        backend: The tokenizer.
     """
     spelled = Spelling(added=frozenset(t.content for t in _added(backend)))
     steps = list(_steps(backend.decoder, "decoders"))
@@ -69,23 +66,12 @@ def readable(tokens: Sequence[str], spelling: Spelling) -> list[str]:
     WordPiece tokens stay as BERT shows them (`##ing`). Letters and entries that stand for bytes
     become text again, with an incomplete character as `<0xF0>`. SentencePiece's `▁` becomes the
     space that it stands for, and so does a mark at the end of a word, as `</w>`.
-
-    Args:
-        tokens: Entries of a vocabulary.
-        spelling: Of that vocabulary.
-
-    Returns:
-        As many strings.
     """
     return [_readable(token, spelling) for token in tokens]
 
 
 def splits_words(backend: tokenizers.Tokenizer) -> bool:
-    """Return whether a tokenizer separates words at spaces before it looks for tokens.
-
-    Args:
-        backend: The tokenizer. That of Llama 2 reads a text as a whole.
-    """
+    """Return whether a tokenizer separates words at spaces before it looks for tokens."""
     if backend.pre_tokenizer is None:
         return False
     text = "a b"

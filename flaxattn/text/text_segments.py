@@ -28,12 +28,7 @@ _SPLITS_AT_SPACE = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", 
 
 
 def segments_of(text: str, backend: tokenizers.Tokenizer) -> Iterator[str]:
-    """Yield the segments of a text in order; joined, they are the text.
-
-    Args:
-        text: Any text.
-        backend: The tokenizer that will read them.
-    """
+    """Yield the segments of a text in order; joined, they are the text."""
     boundary = _boundary(backend) if len(text) > SEGMENT else None
     start = 0
     while boundary and (match := boundary.search(text, start + SEGMENT)):

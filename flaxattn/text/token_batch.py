@@ -91,19 +91,7 @@ class Reader(Protocol):
 def tokens_to_cut(
     total: int, limit: int | None, extra: int, truncate: bool, number: int, text: str
 ) -> int:
-    """Return the number of tokens of a text that must be cut.
-
-    Args:
-        total: tokens of the text, special ones counted.
-        limit: most that may stay; None for no limit.
-        extra: special tokens among them.
-        truncate: whether any may go.
-        number: of the text among those given.
-        text: the text.
-
-    Raises:
-        InputError: some must go, but may not.
-    """
+    """Return the number of tokens of a text that must be cut."""
     removed = 0 if limit is None else max(0, total - limit)
     if removed and (not truncate or limit is None or limit <= extra):
         raise InputError(

@@ -42,15 +42,7 @@ def _splitters() -> dict[str, Any]:
 
 
 def byte_level_tokenizer(facts: Mapping[str, Any], template: str | None) -> Tokenizer:
-    """A tokenizer of byte pairs, as of GPT-2.
-
-    Args:
-        facts: Metadata under `tokenizer.ggml`: `tokens`, `merges`, `token_type`, `pre`.
-        template: Of chats.
-
-    Raises:
-        CheckpointError: If texts are split in a way that is not known here.
-    """
+    """A tokenizer of byte pairs, as of GPT-2."""
     kind, splitters = facts.get("pre", "gpt-2"), _splitters()
     kind = "gpt-2" if kind == "default" else kind
     if kind not in splitters:
@@ -68,12 +60,7 @@ def byte_level_tokenizer(facts: Mapping[str, Any], template: str | None) -> Toke
 
 
 def sentencepiece_tokenizer(facts: Mapping[str, Any], template: str | None) -> Tokenizer:
-    """A tokenizer of SentencePiece's byte pairs, as of Llama 2 and Gemma.
-
-    Args:
-        facts: Metadata under `tokenizer.ggml`: `tokens`, `scores`, `token_type`.
-        template: Of chats.
-    """
+    """A tokenizer of SentencePiece's byte pairs, as of Llama 2 and Gemma."""
     tokens = facts["tokens"]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = _merges(vocabulary, facts["scores"], facts["token_type"])

@@ -31,17 +31,7 @@ class PlaceError(ValueError):
 
 
 def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> list[tuple[int, int]]:
-    """Half-open range of characters of each piece.
-
-    Args:
-        text: What was read, or more where it was cut.
-        pieces: As `Trace.tokens` has them, of WordPiece or SentencePiece. An unknown piece takes a
-            mark by itself, or all up to the next blank or mark.
-        special: True at pieces that the model adds; their range is empty.
-
-    Raises:
-        PlaceError: For the first piece that is not there.
-    """
+    """Half-open range of characters of each piece."""
     letters = [(letter, place) for place, char in enumerate(text) for letter in _folded(char)]
     found: list[tuple[int, int]] = []
     at = 0
@@ -64,17 +54,7 @@ def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> lis
 def decoded_spans(
     text: str, tokens: Sequence[str], special: Sequence[Any]
 ) -> list[tuple[int, int] | None]:
-    """Half-open range of characters of each token in the text that they were decoded to.
-
-    Args:
-        text: With special tokens.
-        tokens: As `Trace.tokens` has them, of any tokenizer.
-        special: True at tokens that stand for no text, and at padding.
-
-    Returns:
-        A range per token; None for those of no character. All are None where the tokens are not
-        found in the text.
-    """
+    """Half-open range of characters of each token in the text that they were decoded to."""
     spans = byte_spans(text, tokens)
     if any(span is not None for span in spans):
         return spans
@@ -101,15 +81,6 @@ def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]
     """Half-open range of characters of each piece of a tokenizer that loses no byte of a text.
 
     A piece that is part of a character has all of it, so neighbours may share one.
-
-    Args:
-        text: What the pieces were decoded to, special ones included.
-        pieces: As `Trace.tokens` has them, those after the text being padding; a byte that is no
-            character by itself is written `<0xF0>`.
-
-    Returns:
-        A range per piece; None for those of no character. All are None where the pieces do not
-        spell the text.
     """
     raw = text.encode("utf-8", "surrogatepass")
     first = [

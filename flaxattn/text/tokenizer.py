@@ -71,20 +71,7 @@ class Tokenizer(CallableTokenizer):
 
     @classmethod
     def from_dir(cls, path: str | Path, prefix: str = "") -> "Tokenizer":
-        """Open the tokenizer of a Hugging Face directory.
-
-        Args:
-            path: directory with `tokenizer.json`, or with `vocab.txt` and, where the defaults of
-                an uncased BERT do not fit, `tokenizer_config.json`.
-            prefix: what the names of these files begin with, as in `target_tokenizer.json`.
-
-        Returns:
-            The tokenizer, without any padding or truncation stored in the file.
-
-        Raises:
-                CheckpointError: neither file is there, one of them is damaged, two contradict each
-                other, or only transformers can read them.
-        """
+        """Open the tokenizer of a Hugging Face directory."""
         folder = Path(path)
         settings = read_settings(folder, prefix)
         kind = tokenizer_class(folder, settings)
@@ -114,13 +101,7 @@ class Tokenizer(CallableTokenizer):
         return cls(backend, settings, chat_template.read_template(folder, prefix))
 
     def save(self, directory: str | Path, prefix: str = "") -> None:
-        """Write files that `transformers.AutoTokenizer` opens with identical ids.
-
-        Args:
-            directory: made when absent; gets `tokenizer.json`, `tokenizer_config.json`, the chat
-                template where it was a file, and, for WordPiece, `vocab.txt`.
-            prefix: what their names begin with, where a directory holds a second tokenizer.
-        """
+        """Write files that `transformers.AutoTokenizer` opens with identical ids."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         self.backend.save(str(folder / f"{prefix}tokenizer.json"))
@@ -210,23 +191,7 @@ class Tokenizer(CallableTokenizer):
         pad_to: int | None = None,
         special: bool = True,
     ) -> TokenBatch:
-        """Turn texts, or pairs of texts, into one padded batch.
-
-        Args:
-            texts: one text or several.
-            pairs: the second text of each pair, as many as `texts`.
-            max_length: most tokens a sequence may have, special tokens counted; by default
-                the limit of the directory's settings.
-            truncate: cut longer sequences at the end, always from the longer text of a pair.
-            pad_to: length to pad to, if above the longest sequence of the batch.
-            special: whether special tokens are added; those that a text names are read anyway.
-
-        Returns:
-            The batch, with the number of tokens cut per sequence.
-
-        Raises:
-            InputError: a text is empty, too long, not a string, or holds a lone surrogate.
-        """
+        """Turn texts, or pairs of texts, into one padded batch."""
         firsts = checked_texts(texts, "text")
         seconds = None if pairs is None else checked_texts(pairs, "second text")
         if seconds is not None and len(seconds) != len(firsts):
@@ -247,21 +212,7 @@ class Tokenizer(CallableTokenizer):
         return self._batch(rows, cut, pad_to, (firsts, seconds))
 
     def windows(self, text: str, second: str, *, max_length: int, stride: int) -> TokenBatch:
-        """Pair a text with overlapping windows of a second one, for models with a short limit.
-
-        Args:
-            text: the first text of every pair, such as a question.
-            second: the text that is cut into windows.
-            max_length: tokens of a pair, special ones counted.
-            stride: tokens that neighbouring windows share.
-
-        Returns:
-            A row per window, in order, with offsets and word numbers in the whole texts. Together
-            they hold every token of the second text.
-
-        Raises:
-            InputError: a text is empty, or the first leaves no room for `stride` tokens and more.
-        """
+        """Pair a text with overlapping windows of a second one, for models with a short limit."""
         first, other = checked_texts(text, "text"), checked_texts(second, "second text")
         one, size = self._start(first[0], None)
         two, _ = self._start(other[0], None)
@@ -280,12 +231,7 @@ class Tokenizer(CallableTokenizer):
         return self._batch(rows, [0] * len(rows), None, (first * len(rows), other * len(rows)))
 
     def count(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[int]:
-        """Count the tokens of each text or pair before any is cut, special ones included.
-
-        Args:
-            texts: checked ones, see `encode`.
-            pairs: the second text of each pair.
-        """
+        """Count the tokens of each text or pair before any is cut, special ones included."""
         extra = self.backend.num_special_tokens_to_add(pairs is not None)
         counts = [extra + n for n in self._counts(texts)]
         if pairs is None:
@@ -482,10 +428,6 @@ def _foreign(folder: Path, fact: str) -> ForeignTokenizerError:
 
 def longest_first(lengths: tuple[int, int], removed: int) -> tuple[int, int]:
     """Lengths of two texts after cutting one token at a time from the longer (ties: the second).
-
-    Args:
-        lengths: tokens of the first and the second text.
-        removed: tokens to cut in all.
 
     Returns:
         Tokens that stay of each.

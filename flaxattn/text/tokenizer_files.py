@@ -34,16 +34,7 @@ OTHER_SPECIAL_TOKENS = {
 
 
 def bert_backend(vocabulary: dict[str, int], settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    """BERT's normaliser, splitter, WordPiece and template around a vocabulary.
-
-    Args:
-        vocabulary: piece to id.
-        settings: `tokenizer_config.json`; what is absent is as in an uncased BERT, where
-            `strip_accents` of None follows `do_lower_case`.
-
-    Raises:
-        CheckpointError: the vocabulary lacks the opening or the closing token.
-    """
+    """BERT's normaliser, splitter, WordPiece and template around a vocabulary."""
     names = {key: settings.get(key, default) for key, default in SPECIAL_TOKENS.items()}
     names = {key: v["content"] if isinstance(v, dict) else v for key, v in names.items()}
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
@@ -74,11 +65,7 @@ def bert_backend(vocabulary: dict[str, int], settings: dict[str, Any]) -> tokeni
 
 
 def residue_backend(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
-    """ESM's pipeline around a vocabulary: every token of it that occurs in a text is one.
-
-    Args:
-        vocabulary: token to id; the residues are single letters.
-    """
+    """ESM's pipeline around a vocabulary: every token of it that occurs in a text is one."""
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     longest = sorted(vocabulary, key=len, reverse=True)
     known = tokenizers.Regex("|".join(map(re.escape, longest)))
@@ -97,11 +84,7 @@ def residue_backend(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
 
 
 def read_text(path: Path) -> str:
-    """Content of a UTF-8 file.
-
-    Raises:
-        InputError: it cannot be read, or holds a byte that is no UTF-8, whose place is named.
-    """
+    """Content of a UTF-8 file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -115,11 +98,7 @@ def read_text(path: Path) -> str:
 
 
 def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
-    """Pipeline of a `tokenizer.json`.
-
-    Raises:
-        CheckpointError: the file is damaged, or of a kind the `tokenizers` package does not know.
-    """
+    """Pipeline of a `tokenizer.json`."""
     text = read_text(path)
     try:
         return encoded(tokenizers.Tokenizer.from_str, text)
@@ -130,16 +109,7 @@ def read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
 
 
 def encoded(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Result of a call of the `tokenizers` package that runs a tokenizer on text.
-
-    Args:
-        call: a method of the backend.
-        given: its arguments.
-        named: its named arguments.
-
-    Raises:
-        CheckpointError: it panicked: a regular expression of the tokenizer does not end on a text.
-    """
+    """Result of a call of the `tokenizers` package that runs a tokenizer on text."""
     try:
         return call(*given, **named)
     except BaseException as error:
@@ -153,15 +123,7 @@ def encoded(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
 
 
 def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    """BERT's pipeline around a `vocab.txt`.
-
-    Args:
-        path: the file, a piece per line.
-        settings: as for `bert_backend`.
-
-    Raises:
-        CheckpointError: the vocabulary lacks a token, or a setting is of the wrong type.
-    """
+    """BERT's pipeline around a `vocab.txt`."""
     lines = read_text(path).split("\n")
     vocabulary = {token: number for number, token in enumerate(lines) if token}
     try:
@@ -178,15 +140,7 @@ def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenize
 
 
 def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
-    """One text or several as a list, each fit to be encoded.
-
-    Args:
-        texts: what the user gave.
-        what: how to call one of them in a message.
-
-    Raises:
-        InputError: no text at all, one that is no `str` or only white space, or a lone surrogate.
-    """
+    """One text or several as a list, each fit to be encoded."""
     items = [texts] if isinstance(texts, str) else texts
     if isinstance(items, bytes) or not isinstance(items, Sequence) or not len(items):
         raise InputError(

@@ -63,13 +63,6 @@ def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
 
     As in transformers, `special_tokens_map.json` takes precedence over it where it does not list
     the added tokens itself.
-
-    Args:
-        folder: Where the files lie.
-        prefix: What their names begin with.
-
-    Raises:
-        CheckpointError: A file is no JSON object, or a setting is of the wrong type.
     """
     settings = _read_object(folder / f"{prefix}tokenizer_config.json")
     if "added_tokens_decoder" in settings:
@@ -78,18 +71,7 @@ def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
 
 
 def tokenizer_class(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """Name of the class that transformers reads a tokenizer with, without "Fast".
-
-    Args:
-        folder: A Hugging Face directory.
-        settings: As `read_settings` returns them.
-
-    Returns:
-        None where the files name none, or one that takes a `tokenizer.json` as it is.
-
-    Raises:
-        CheckpointError: `config.json` is damaged.
-    """
+    """Name of the class that transformers reads a tokenizer with, without "Fast"."""
     config = _read_object(folder / "config.json")
     name = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if isinstance(name, str):
@@ -108,13 +90,7 @@ class Unmet(NamedTuple):
 def unmet_setting(
     backend: tokenizers.Tokenizer, settings: Mapping[str, Any], kind: str | None
 ) -> Unmet | None:
-    """Return a setting that contradicts a pipeline and that `apply_settings` cannot apply.
-
-    Args:
-        backend: Of a `tokenizer.json`.
-        settings: As `read_settings` returns them.
-        kind: As `tokenizer_class` returns it; where it is None, the file alone counts.
-    """
+    """Return a setting that contradicts a pipeline and that `apply_settings` cannot apply."""
     if kind is None or _is_bert(backend, kind):
         return None
     for name, actual in _behaviour(backend):
@@ -131,18 +107,7 @@ def apply_settings(
     kind: str | None,
     prefix: str = "",
 ) -> None:
-    """Change a pipeline in place as the files beside it say.
-
-    Args:
-        backend: Of a `tokenizer.json` or a `vocab.txt`.
-        folder: Where the files lie.
-        settings: As `read_settings` returns them.
-        kind: As `tokenizer_class` returns it.
-        prefix: What the names of the files begin with.
-
-    Raises:
-        CheckpointError: A token has one id in these files and another in the vocabulary.
-    """
+    """Change a pipeline in place as the files beside it say."""
     if kind is not None:
         _set_normalizer(backend, folder, settings, kind)
         _set_prefix_space(backend, settings)

@@ -39,20 +39,7 @@ def has_vocabulary(folder: Path) -> bool:
 
 
 def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer":
-    """Read a tokenizer with transformers.
-
-    Args:
-        folder: A Hugging Face directory with a vocabulary, see `has_vocabulary`.
-        target: The tokenizer of translations, where it differs from that of the texts.
-
-    Returns:
-        The `tokenizers` pipeline that transformers makes of the files; where it makes none, as of
-        Marian's, the tokenizer in Python.
-
-    Raises:
-        CheckpointError: A file is missing or damaged.
-        UnavailableError: The files need the package `sentencepiece`, which is not installed.
-    """
+    """Read a tokenizer with transformers."""
     if any(next(folder.glob(name), None) for name in _SENTENCEPIECE):
         _require_sentencepiece(folder)
     settings = read_settings(folder)
@@ -111,12 +98,7 @@ class PythonTokenizer(CallableTokenizer):
     target: bool = False
 
     def save(self, directory: str | Path, prefix: str = "") -> None:
-        """Write files that `transformers.AutoTokenizer` opens with identical ids.
-
-        Args:
-            directory: Made when absent.
-            prefix: Names the second tokenizer of a model, whose files are those of the first.
-        """
+        """Write files that `transformers.AutoTokenizer` opens with identical ids."""
         if not prefix:
             self.tokenizer.save_pretrained(str(directory))
 
@@ -157,17 +139,6 @@ class PythonTokenizer(CallableTokenizer):
 
         A text for a Marian model of several target languages begins with the tag of one, such as
         `>>deu<<`.
-
-        Args:
-            texts: One text or several.
-            pairs: Not taken: such a tokenizer reads single texts.
-            max_length: Most tokens of a text, special ones counted.
-            truncate: Cut longer ones at the end.
-            pad_to: Length to pad to, if above the longest text.
-
-        Raises:
-            InputError: A text is empty, too long, not a string, or has the tag of a language that
-                the model does not know; or second texts were given.
         """
         if pairs is not None:
             raise InputError("This tokenizer reads single texts.\nLeave the second texts out.")
@@ -194,14 +165,7 @@ class PythonTokenizer(CallableTokenizer):
         )
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """Count the tokens of each text before any is cut, special ones included.
-
-        Args:
-            texts: Checked ones, see `encode`.
-
-        Raises:
-            InputError: A text has the tag of a language that the model does not know.
-        """
+        """Count the tokens of each text before any is cut, special ones included."""
         extra = self.tokenizer.num_special_tokens_to_add()
         return [len(self._tokens(text, i)[0]) + extra for i, text in enumerate(texts)]
 

@@ -30,22 +30,7 @@ def train_wordpiece(
     *,
     show_progress: bool = False,
 ) -> Tokenizer:
-    """Learn a BERT WordPiece vocabulary.
-
-    Args:
-        source: Texts, or `Path`s of UTF-8 text files. It is iterated over twice and never held in
-            memory, unless it is an iterator.
-        vocab_size: Number of tokens, the five special ones counted.
-        lowercase: Fold case and strip accents before splitting.
-        max_length: Length limit stored with the tokenizer.
-        show_progress: Draw progress bars on standard error.
-
-    Returns:
-        A tokenizer with ids 0 to 4 for [PAD], [UNK], [CLS], [SEP] and [MASK].
-
-    Raises:
-        InputError: The source holds no text.
-    """
+    """Learn a BERT WordPiece vocabulary."""
     settings = {
         "do_lower_case": lowercase,
         "model_max_length": max_length,
@@ -76,19 +61,6 @@ def train_bpe(
 
     Words are split at white space, of which any amount counts as one space, and Unicode is brought
     to NFC. No token joins punctuation with something else.
-
-    Args:
-        texts: Sentences of one language or of several; iterated over once.
-        vocab_size: Largest number of tokens, the three special ones counted.
-        max_length: Length limit stored with the tokenizer.
-        split_digits: Make every digit a token.
-        show_progress: Draw progress bars on standard error.
-
-    Returns:
-        A tokenizer with ids 0 to 2 for <pad>, </s> and <unk>, which appends </s> to a text.
-
-    Raises:
-        InputError: There is no text, or the vocabulary does not hold its characters.
     """
     backend = tokenizers.Tokenizer(models.BPE(unk_token=BPE_TOKENS[UNK], fuse_unk=True))
     space = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
@@ -127,18 +99,6 @@ def train_byte_bpe(
 
     Words are split as in GPT-2: a token begins with at most one space and never joins letters,
     digits and other characters.
-
-    Args:
-        texts: Iterated over once.
-        vocab_size: Largest number of tokens, the 256 bytes and the end of a text counted.
-        max_length: Length limit stored with the tokenizer.
-        show_progress: Draw progress bars on standard error.
-
-    Returns:
-        A tokenizer with id 0 for `<|endoftext|>`, which it adds to no text.
-
-    Raises:
-        InputError: There is no text, or the vocabulary is too small.
     """
     if vocab_size < BYTES_AND_END:
         raise InputError(

@@ -19,14 +19,6 @@ def words_read(
 
     A token of blank space belongs to the word after it. Special tokens that stand in the text
     separate words.
-
-    Args:
-        text: What was read.
-        offsets: Half-open range of characters of each token; None for none.
-        special: True at tokens the model adds, at padding, and at a language tag.
-
-    Returns:
-        From 0, which is the first word after a language tag; None for special tokens.
     """
     for span, added in zip(offsets, special, strict=True):
         if added and span is not None:
@@ -39,13 +31,7 @@ def words_read(
 def words_at(
     text: str, offsets: Sequence[tuple[int, int] | None], special: Sequence[Any]
 ) -> list[int | None]:
-    """Number of the word of a text, counted from its beginning, that each token belongs to.
-
-    Args:
-        text: What was read, of which the tokens may be a part.
-        offsets: As for `words_read`, like what follows.
-        special: True at tokens that stand for no text.
-    """
+    """Number of the word of a text, counted from its beginning, that each token belongs to."""
     starts = [word.start() for word in re.finditer(r"\S+", text)]
     visible = re.compile(r"\S")
     numbers: list[int | None] = []
@@ -61,18 +47,7 @@ def words_decoded(
     spans: Sequence[tuple[int, int] | None],
     special: Sequence[Any],
 ) -> list[int | None]:
-    """Number of the word that each decoded token is part of.
-
-    Args:
-        text: What the tokens were decoded to.
-        tokens: As a person reads them, with the blanks between words.
-        spans: As `decoded_spans` finds them; where they are all None, the blanks of the tokens
-            separate words.
-        special: True at tokens that stand for no text, and at padding.
-
-    Returns:
-        From 0; None for special tokens.
-    """
+    """Number of the word that each decoded token is part of."""
     if any(span is not None for span in spans):
         return words_read(text, spans, special)
     numbers: list[int | None] = []
@@ -87,16 +62,7 @@ def words_decoded(
 def words_written(
     ids: Sequence[int], special: Sequence[Any], decode: Callable[[Sequence[int]], str]
 ) -> list[int | None]:
-    """Number of the word that each token is part of in the text they are decoded to.
-
-    Args:
-        ids: What was written.
-        special: True at tokens that stand for no text, and at padding.
-        decode: Makes text of ids.
-
-    Returns:
-        From 0; None for special tokens, and for those that the text does not show.
-    """
+    """Number of the word that each token is part of in the text they are decoded to."""
     numbers: list[int | None] = []
     kept: list[int] = []
     before = ""
@@ -115,15 +81,6 @@ def pieces_of_words(
     """Places of the tokens that each word of a text is made of.
 
     A token over several words belongs to each of them.
-
-    Args:
-        words: Half-open range of characters of each word, in order; several may share one.
-        offsets: Half-open range of characters of each token, in order.
-        special: True at tokens the model adds, and at padding.
-
-    Returns:
-        For each word the places of tokens that hold a character of it; none if they do not reach
-        it.
     """
     places = [place for place, added in enumerate(special) if not added]
     stops = [offsets[place][1] for place in places]

@@ -13,11 +13,7 @@ from jaxtyping import Shaped
 
 
 def as_numpy(array: Any) -> Shaped[np.ndarray, "..."]:
-    """An array on the host, of the same dtype; bfloat16 of torch, which NumPy lacks, as float32.
-
-    Args:
-        array: Of NumPy, JAX or torch, on any device, part of a graph of gradients or not.
-    """
+    """An array on the host, of the same dtype; bfloat16 of torch, which NumPy lacks, as float32."""
     if not hasattr(array, "detach"):
         return np.asarray(array)
     tensor = array.detach().cpu()
@@ -27,17 +23,7 @@ def as_numpy(array: Any) -> Shaped[np.ndarray, "..."]:
 
 
 def stacked(arrays: Any) -> Any:
-    """One array of all layers: of one array, or of a sequence with one per layer.
-
-    Args:
-        arrays: `[L, ...]`, or L arrays of one shape.
-
-    Returns:
-        A NumPy array; a JAX array that is whole already stays as it is.
-
-    Raises:
-        ValueError: If the layers differ in shape.
-    """
+    """One array of all layers: of one array, or of a sequence with one per layer."""
     if isinstance(arrays, Sequence):
         return np.stack([as_numpy(layer) for layer in arrays])
     return as_numpy(arrays) if hasattr(arrays, "detach") else arrays

@@ -11,28 +11,14 @@ from flaxattn.kernels.contract import Capture, Sieve
 
 
 def capture_to_json(capture: Capture) -> dict[str, Any]:
-    """A request as objects that `json.dumps` takes.
-
-    Args:
-        capture: the request.
-
-    Returns:
-        Its fields, a statistic being its name or, for a sieve, the fields of that.
-    """
+    """A request as objects that `json.dumps` takes."""
     fields = {f.name: getattr(capture, f.name) for f in dataclasses.fields(capture)}
     fields["stats"] = [s if isinstance(s, str) else dataclasses.asdict(s) for s in capture.stats]
     return {name: _plain(value) for name, value in fields.items()}
 
 
 def capture_from_json(fields: Mapping[str, Any]) -> Capture:
-    """The request that `capture_to_json` wrote.
-
-    Args:
-        fields: what it returned, perhaps read from a file.
-
-    Raises:
-        InputError: it is no request.
-    """
+    """The request that `capture_to_json` wrote."""
     try:
         found = {name: _frozen(value) for name, value in fields.items()}
         stats = fields.get("stats", ())

@@ -34,39 +34,20 @@ class FileKind(NamedTuple):
     expected: str
 
     def damaged(self, file: Path, reason: str) -> InputError:
-        """An error that says why a file cannot be used.
-
-        Args:
-            file: The file.
-            reason: What is wrong with it.
-        """
+        """An error that says why a file cannot be used."""
         return InputError(
             f"The {self.name} file {file} is damaged: {reason}.\nCopy or save it again."
         )
 
 
 def packed(kind: FileKind, text: str, tensors: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of a file; the same arguments give the same bytes.
-
-    Args:
-        kind: What it holds.
-        text: For the header.
-        tensors: By name.
-    """
+    """The bytes of a file; the same arguments give the same bytes."""
     # One entry only: safetensors writes several in an order that changes from run to run.
     return safetensors.numpy.save(dict(tensors), {kind.key: text})
 
 
 def unpacked(kind: FileKind, path: str | os.PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
-    """The text and the arrays of a file.
-
-    Args:
-        kind: What it holds.
-        path: The file.
-
-    Raises:
-        InputError: If there is no such file, it is of another kind, or it cannot be read.
-    """
+    """The text and the arrays of a file."""
     file = Path(path)
     if not file.is_file():
         raise InputError(

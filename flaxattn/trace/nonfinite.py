@@ -44,11 +44,7 @@ class NonFinite:
 
 
 def with_lse(capture: Capture) -> Capture:
-    """The request, with the statistic that tells NaN where attention is asked.
-
-    Args:
-        capture: What a caller wants.
-    """
+    """The request, with the statistic that tells NaN where attention is asked."""
     attends = capture.weights or capture.scores or capture.stats
     if not attends or "lse" in capture.names:
         return capture
@@ -56,12 +52,7 @@ def with_lse(capture: Capture) -> Capture:
 
 
 def as_asked(record: AttentionRecord, capture: Capture) -> AttentionRecord:
-    """A record made with `with_lse`, without the statistics that the caller did not want.
-
-    Args:
-        record: Of any layers.
-        capture: What the caller wants.
-    """
+    """A record made with `with_lse`, without the statistics that the caller did not want."""
     stats = {name: array for name, array in record.stats.items() if name in capture.keys}
     return dataclasses.replace(record, stats=stats)
 
@@ -69,13 +60,7 @@ def as_asked(record: AttentionRecord, capture: Capture) -> AttentionRecord:
 def count_nonfinite(
     record: AttentionRecord, side: str, inputs: Mapping[str, Int[Array, "B S"]]
 ) -> NonFinite:
-    """Count the positions of a record that hold NaN or infinity.
-
-    Args:
-        record: Stacked, made with `with_lse`.
-        side: `encoder`, `decoder` or `cross`.
-        inputs: Arguments of the model, with its masks.
-    """
+    """Count the positions of a record that hold NaN or infinity."""
     source = inputs.get("attention_mask")
     target = inputs.get("decoder_attention_mask", source)
     of_queries = source if side == "encoder" else target

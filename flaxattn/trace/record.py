@@ -226,11 +226,7 @@ class AttentionRecord:
 def windows_from_json(
     windows: Sequence[Sequence[int | None] | None],
 ) -> tuple[SlidingWindow | None, ...]:
-    """`AttentionRecord.sliding_windows` of a file.
-
-    Args:
-        windows: Lists of two, or None.
-    """
+    """`AttentionRecord.sliding_windows` of a file."""
     return tuple(None if window is None else (window[0], window[1]) for window in windows)
 
 
@@ -240,12 +236,6 @@ def one_sequence(
     """Cut one sequence and its real positions out of a stacked record, into NumPy arrays.
 
     A window then counts the positions that are left; one that held padding only is empty.
-
-    Args:
-        record: Of B sequences.
-        sequence: Index of one.
-        queries: Its real positions, as they are counted among queries.
-        keys: As they are counted among keys.
     """
     rows, query_window = _inside(record.query_window, queries)
     columns, key_window = _inside(record.key_window, keys)
@@ -266,13 +256,7 @@ def one_sequence(
 
 
 def cut(record: AttentionRecord, queries: slice, keys: slice) -> AttentionRecord:
-    """Cut a text that shares rows, or padding, off a record; key numbers count from its start.
-
-    Args:
-        record: With all positions or a window of them, which padding behind it does not change.
-        queries: Positions that are kept.
-        keys: Those of the keys.
-    """
+    """Cut a text that shares rows, or padding, off a record; key numbers count from its start."""
 
     def positions(name: str, array: Array) -> Array:
         if name in ("weights", "scores"):
@@ -306,11 +290,7 @@ def _inside(
 
 
 def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionRecord]:
-    """Records of layers some of which are not rotated: these turn by the angle 0, if others turn.
-
-    Args:
-        records: With a leading layer axis, of one stack.
-    """
+    """Join records of rotated and unrotated layers; unrotated ones get the angle 0."""
     turned = next((one.rotation for one in records if one.rotation is not None), None)
     if turned is None:
         return records
@@ -329,15 +309,7 @@ def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionReco
 
 
 def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
-    """A request put to attention that has only some of the heads.
-
-    Args:
-        capture: Names heads by their numbers in a whole layer.
-        present: Numbers of the heads that there are, in order.
-
-    Returns:
-        The request of those it names and there are, by their places; of one, if there are none.
-    """
+    """A request put to attention that has only some of the heads."""
     if capture.heads is None:
         return capture
     places = tuple(present.index(head) for head in capture.heads if head in present)
@@ -351,12 +323,6 @@ def with_pruned(
 
     So layers with different heads go into one record, and numbers mean the same heads as before.
     What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
-
-    Args:
-        record: Of one layer, asked for with `among_heads`.
-        present: Numbers of the heads that there are.
-        asked: Numbers of the heads that were asked for; None for all.
-        count: H, heads of a whole layer.
     """
     heads = tuple(range(count)) if asked is None else asked
     held = [head for head in heads if head in present]

@@ -43,11 +43,7 @@ class RotaryPairs(NamedTuple):
         return np.abs(self.shares).argmax(1)
 
     def summary(self, keys: int = 5) -> str:
-        """Scores of some keys in words, a line for each.
-
-        Args:
-            keys: Number of keys: those with most attention, or the first where there is none.
-        """
+        """Scores of some keys in words, a line for each."""
         order = range(len(self.keys))
         if self.weights is not None:
             order = np.argsort(-self.weights, kind="stable")
@@ -61,18 +57,7 @@ class RotaryPairs(NamedTuple):
 
 
 def rotary_pairs(record: AttentionRecord, layer: int, head: int, query: int) -> RotaryPairs:
-    """Read the pairs of one query of one head.
-
-    Args:
-        record: Of one sequence without padding, `trace[0].decoder` for example, with queries and
-            keys of a model with rotary positions.
-        layer: Number of the layer.
-        head: Number of the head.
-        query: Position from 0.
-
-    Raises:
-        InputError: If the record has no rotation, or no such layer, head or query.
-    """
+    """Read the pairs of one query of one head."""
     if record.rotation is None or record.query is None or record.key is None:
         raise InputError(
             "This trace holds no rotation of queries and keys.\n"
@@ -109,10 +94,6 @@ def before_rotation(
     """Queries or keys as they were before they were rotated.
 
     A factor on rotated vectors, which yarn and longrope have, is taken out as well.
-
-    Args:
-        vectors: As recorded.
-        rotation: Cosines and sines of their positions.
     """
     cos, sin = rotation[:, 0], rotation[:, 1]
     count, size = cos.shape[-1], cos**2 + sin**2

@@ -15,11 +15,7 @@ from flaxattn.trace.record import AttentionRecord
 
 
 def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
-    """The numbers asked for, each of which must be known; all known ones if None.
-
-    Raises:
-        InputError: If a number is unknown or nothing is asked for.
-    """
+    """The numbers asked for, each of which must be known; all known ones if None."""
     wanted = list(known if asked is None else asked)
     missing = [number for number in wanted if number not in known]
     if missing or not wanted:
@@ -33,17 +29,7 @@ def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list
 def layer_weights(
     record: AttentionRecord, layers: Sequence[int], sequence: int = 0, *, allow_nan: bool = False
 ) -> Float[np.ndarray, "L H Q K"]:
-    """Weights of one sequence in the chosen layers, as float32 between 0 and 1.
-
-    Args:
-        record: The record.
-        layers: Numbers of the layers.
-        sequence: Index of the sequence.
-        allow_nan: Whether NaN is let through, for pictures that show where it is.
-
-    Raises:
-        InputError: If they are no attention weights: not finite, negative or above 1.
-    """
+    """Weights of one sequence in the chosen layers, as float32 between 0 and 1."""
     assert record.weights is not None
     everything = np.asarray(record.weights)  # on the host once, however many sequences are read
     stored = np.stack([everything[record.layers.index(n), sequence] for n in layers])
@@ -63,13 +49,6 @@ def without_first(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray,
 
     Many heads of a language model leave most of their attention on the first token, whatever it
     says, when they find nothing to look at (Vig & Belinkov 2019 leave it out as null attention).
-
-    Args:
-        weights: Whole rows.
-
-    Returns:
-        The first column is 0. A row that had everything there is 0 throughout; one that has NaN
-        in the rest is NaN.
     """
     rest = weights.copy()
     rest[..., 0] = 0

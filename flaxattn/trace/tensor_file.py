@@ -45,15 +45,7 @@ class TensorFiles:
     """
 
     def __init__(self, directory: str | Path, file: str | None = None) -> None:
-        """Open the files.
-
-        Args:
-            directory: Where they are.
-            file: Name of the one that holds all tensors; default what a model directory has.
-
-        Raises:
-            CheckpointError: If there are none, or one is damaged.
-        """
+        """Open the files."""
         self.directory = Path(directory)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._headers: dict[str, TensorHeader] = {}
@@ -83,14 +75,7 @@ class TensorFiles:
         return {name: header.tensors[name].dtype for name, header in self._headers.items()}
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Dtype of a tensor: float16, bfloat16 or float32.
-
-        Args:
-            name: A key of `shapes`.
-
-        Raises:
-            CheckpointError: If it is another one.
-        """
+        """Dtype of a tensor: float16, bfloat16 or float32."""
         header = self._headers[name]
         kind = header.tensors[name].dtype
         if kind not in FLOATS:
@@ -102,19 +87,7 @@ class TensorFiles:
         return np.dtype(FLOATS[kind])
 
     def read(self, name: str, into: np.ndarray | None = None) -> np.ndarray:
-        """Read one tensor and compare it with its checksum, if the file has one.
-
-        Args:
-            name: A key of `shapes`.
-            into: Contiguous array of as many numbers of the same dtype, which is filled; default a
-                new one.
-
-        Returns:
-            float16, bfloat16 or float32, on the host.
-
-        Raises:
-            CheckpointError: If the bytes are not those that were saved, or are no such floats.
-        """
+        """Read one tensor and compare it with its checksum, if the file has one."""
         header, dtype = self._headers[name], self.dtype(name)
         array = np.empty(self.shapes[name], dtype) if into is None else into
         assert array.flags.c_contiguous and array.dtype == dtype
@@ -152,14 +125,6 @@ def write(
 
     Other readers ignore the checksums; `TensorFiles` and `saved_beside` verify them. The same
     arguments give the same bytes.
-
-    Args:
-        path: The file.
-        tensors: Contiguous arrays by name.
-        beside: SHA-256 of each file that is saved in the same folder, by name.
-
-    Raises:
-        CheckpointError: If the file could not be written as it should.
     """
     digests = {name: digest(array) for name, array in tensors.items()}
     metadata = {"format": "pt", _DIGESTS: json.dumps(digests, sort_keys=True)}
@@ -189,17 +154,7 @@ def _sort_metadata(path: Path) -> None:
 
 
 def saved_beside(directory: str | Path) -> dict[str, str]:
-    """Check the files that were saved with the tensors of a model directory.
-
-    Args:
-        directory: Where the files are.
-
-    Returns:
-        SHA-256 of each by name; empty for a directory that another program wrote.
-
-    Raises:
-        CheckpointError: If one is missing, or is not what was saved.
-    """
+    """Check the files that were saved with the tensors of a model directory."""
     path = Path(directory) / SINGLE
     digests = stored_beside(path)
     for name, expected in sorted(digests.items()):
@@ -216,14 +171,7 @@ def saved_beside(directory: str | Path) -> dict[str, str]:
 
 
 def stored_beside(path: Path) -> dict[str, str]:
-    """SHA-256 of the files that were saved with a safetensors file; empty where it names none.
-
-    Args:
-        path: The safetensors file.
-
-    Raises:
-        CheckpointError: If the file is damaged.
-    """
+    """SHA-256 of the files that were saved with a safetensors file; empty where it names none."""
     text = read_header(path).metadata.get(_BESIDE) if path.is_file() else None
     digests = {} if text is None else _read_digests(path, text)
     if not isinstance(digests, dict) or not all(isinstance(d, str) for d in digests.values()):
@@ -232,15 +180,7 @@ def stored_beside(path: Path) -> dict[str, str]:
 
 
 def accept_files(directory: str | Path) -> None:
-    """Accept the files of a model directory as they are now, after they were changed on purpose.
-
-    Args:
-        directory: A directory that `save_pretrained` wrote. Only the checksums of the files beside
-            the tensors are written anew.
-
-    Raises:
-        CheckpointError: If the tensors are damaged, or the file cannot be written.
-    """
+    """Accept the files of a model directory as they are now, after they were changed on purpose."""
     path = Path(directory) / SINGLE
     files = {name: _inside(path.parent, name, SINGLE) for name in stored_beside(path)}
     there = {name: sha256_of(file) for name, file in files.items() if file.is_file()}
@@ -251,11 +191,7 @@ def accept_files(directory: str | Path) -> None:
 
 
 def digest(array: np.ndarray) -> str:
-    """SHA-256 of an array's bytes, in hexadecimal.
-
-    Args:
-        array: Any shape and dtype.
-    """
+    """SHA-256 of an array's bytes, in hexadecimal."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return hashlib.sha256(flat.view(np.uint8).data).hexdigest()
 
@@ -344,14 +280,7 @@ def _read_digests(path: Path, text: str) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        path: The file, UTF-8.
-
-    Raises:
-        CheckpointError: If it is not that.
-    """
+    """Read a JSON object."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

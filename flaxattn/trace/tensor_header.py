@@ -51,14 +51,7 @@ class TensorHeader(NamedTuple):
 
 
 def read_header(path: Path) -> TensorHeader:
-    """Read the header of a safetensors file, after checks that cost neither memory nor clarity.
-
-    Args:
-        path: The file.
-
-    Raises:
-        CheckpointError: If the file is damaged.
-    """
+    """Read the header of a safetensors file, after checks that cost neither memory nor clarity."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")

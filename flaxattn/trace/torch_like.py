@@ -47,15 +47,7 @@ class Attentions(np.ndarray):
 def as_attentions(
     weights: Float[Any, "L B H Q K"] | UInt8[Any, "L B H Q K"],
 ) -> tuple[Attentions, ...]:
-    """One float32 array `[B, H, Q, K]` per layer, as Hugging Face models return `attentions`.
-
-    Args:
-        weights: Attention of all layers in any captured dtype; uint8 holds round(255 p) and is
-            turned back into probabilities.
-
-    Returns:
-        L arrays on the host.
-    """
+    """One float32 array `[B, H, Q, K]` per layer, as Hugging Face models return `attentions`."""
     array = np.asarray(weights)
     if array.dtype == np.uint8:
         array = array.astype(np.float32) / np.float32(255)

@@ -36,18 +36,7 @@ _NUMBERS = ("layers", "heads", "implementation", "query_window", "key_window", "
 
 
 def write(trace: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a trace. The same trace gives the same bytes.
-
-    Args:
-        trace: Fields of a `Trace` by name, with the record of at least one side.
-        path: The file; its folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: If the trace is empty, or the file cannot stand there.
-    """
+    """Write a trace. The same trace gives the same bytes."""
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(trace).items()}
     sides = {side: trace[side] for side in SIDES if trace[side] is not None}
     if not sides:
@@ -67,17 +56,7 @@ def write(trace: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the fields of a trace, and compare every byte with what was written.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The fields of a `Trace` by name, with NumPy arrays.
-
-    Raises:
-        InputError: If there is no such file, it is no trace, or it is damaged.
-    """
+    """Read the fields of a trace, and compare every byte with what was written."""
     said, tensors = unpacked(_KIND, path)
     return _trace(_head(Path(path), said, tensors), tensors)
 

@@ -61,18 +61,7 @@ class BackgroundJobs:
         self._jobs: OrderedDict[Hashable, _Job] = OrderedDict()
 
     def result(self, key: Hashable, make: Callable[[Watch], Any]) -> Any:
-        """A result, or how far its computation is.
-
-        Args:
-            key: Names the result.
-            make: Computes it; receives a function to report its progress to.
-
-        Returns:
-            What `make` returned, or a `Progress` if it takes longer than a second.
-
-        Raises:
-            Exception: What `make` raised; it is called anew the next time.
-        """
+        """A result, or how far its computation is."""
         job = self._job(key, make)
         try:
             return job.future.result(_PATIENCE)

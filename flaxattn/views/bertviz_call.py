@@ -71,17 +71,7 @@ SHOW = ("model_type", "tokenizer", "sentence_a", "sentence_b", "display_mode", "
 def requested(
     view: str, trace: Any, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Trace, dict[str, Any]]:
-    """The trace of a view, made from weights or a model if need be, and the arguments of its page.
-
-    Args:
-        view: Name of the view.
-        trace: What was given first.
-        positional: What followed without a name.
-        named: The other arguments.
-
-    Raises:
-        InputError: An argument was given twice, or there are too many, or as `given_trace` says.
-    """
+    """The trace of a view, from weights or from a model, and the arguments of its page."""
     shows = view == "neuron_view" and hasattr(trace, "trace")
     if isinstance(trace, Trace):
         order = _OF_TRACE
@@ -130,16 +120,7 @@ def _traced(model: Any, request: dict[str, Any]) -> tuple[Trace, dict[str, Any]]
 
 
 def given_trace(view: str, trace: Any, **given: Unpack[BertVizArguments]) -> Trace:
-    """Return the trace of a view, or make one of the weights and tokens that were given instead.
-
-    Args:
-        view: Name of the view.
-        trace: A trace, or the attention of BertViz's call; None where it was named.
-        **given: The arguments of BertViz.
-
-    Raises:
-        InputError: If there is neither a trace nor weights with tokens, or they do not fit.
-    """
+    """Return the trace of a view, or make one of the weights and tokens that were given instead."""
     _check_action(view, given.get("html_action", "view"))
     named = {name: given.get(name) for name in _NAMES if given.get(name) is not None}
     tokens = given.get("tokens", given.get("encoder_tokens"))

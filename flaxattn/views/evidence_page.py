@@ -86,24 +86,7 @@ def evidence_page(
     traces: Traces,
     gold: Gold | None = None,
 ) -> Page:
-    """A page that opens at the claims; each leads to the head and the text that show it.
-
-    Args:
-        report: What else the page tells.
-        claims: With all their texts.
-        texts: Numbers of those that may travel.
-        traces: Weights of these, in their order, of one text each and without padding; two of each
-            where two models are compared; none at all if there is no attention to show.
-        gold: Makes the gold pairs of a text, named as the claims are; None where claims are about
-            no pairs.
-
-    Returns:
-        The page. It holds at most `BYTES` of attention, as `uint8`; texts are taken in their order
-        while they fit, and one trace is in memory at a time.
-
-    Raises:
-        InputError: If a trace holds no attention weights.
-    """
+    """A page that opens at the claims; each leads to the head and the text that show it."""
     blocks, inputs, places = Blocks(), [], dict[int, int]()
     near = MeanDistances()
     for number, found in zip(texts, traces, strict=False):

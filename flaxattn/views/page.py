@@ -47,25 +47,11 @@ class Page:
     height: int = 600
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page. A file of that name is replaced at once or, on an error, left as it is.
-
-        Args:
-            path: Where to; its folder must exist.
-
-        Returns:
-            The path.
-
-        Raises:
-            InputError: If the folder is missing or the path is a folder.
-        """
+        """Write the page. A file of that name is replaced at once, or left as it is on an error."""
         return write_text(path, self.html, "a page")
 
     def decompressed(self) -> "Page":
-        """The same page for browsers from before 2023, which cannot decompress: larger.
-
-        Returns:
-            A page whose weights stand in it as they are; `page.decompressed().save(path)`.
-        """
+        """The same page for browsers from before 2023, which cannot decompress: larger."""
         start, payload, end = _PAYLOAD.split(self.html, maxsplit=1)
         plain = script_json(decompressed(json.loads(payload)))
         return dataclasses.replace(self, html=f"{start}{plain}{end}")
@@ -92,18 +78,7 @@ def build_page(
     height: int,
     entry: str = "main.js",
 ) -> Page:
-    """Wrap a payload into a page.
-
-    Args:
-        payload: What the script reads; anything JSON can hold, and under `blocks` bytes by name.
-        title: Title of the document, plain text.
-        summary: What the page holds, in a few words.
-        height: Height in CSS pixels that it takes in a notebook.
-        entry: The script of `assets/` to begin with; what it imports comes along.
-
-    Returns:
-        The page. The same arguments give the same bytes.
-    """
+    """Wrap a payload into a page."""
     packed = {**payload, **pack(payload.get("blocks", {}))}
     script, style = link(entry, read_asset), _style()
     parts = {
@@ -119,13 +94,7 @@ def build_page(
 
 
 def add_data(document: str, name: str, data: Mapping[str, Any]) -> str:
-    """A page with more data beside its payload, which its script finds by a class.
-
-    Args:
-        document: HTML of a page.
-        name: Last part of the class, `flaxattn-NAME`.
-        data: Anything JSON can hold.
-    """
+    """A page with more data beside its payload, which its script finds by a class."""
     body, _, end = document.rpartition("</body>")
     script = f'<script type="application/json" class="flaxattn-{name}">{script_json(data)}</script>'
     return f"{body}{script}\n</body>{end}"

@@ -23,14 +23,6 @@ def link(entry: str, read: Callable[[str], str]) -> str:
 
     Whole lines of comment and indentation are left out. All top-level names share one scope, so
     each may be declared once only, exported or not.
-
-    Args:
-        entry: Name of the module to begin with.
-        read: Gives the text of a module by its name; raises FileNotFoundError if there is none.
-
-    Raises:
-        ValueError: If a module is missing, imports what another does not export, imports itself
-            in a circle, declares a name of another, or says `import` or `export` in another way.
     """
     order: dict[str, str] = {}
     exports: dict[str, set[str]] = {}

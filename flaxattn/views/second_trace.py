@@ -42,15 +42,7 @@ class Second:
     def common(
         self, layers: Mapping[str, list[int]], found: Mapping[str, AttentionRecord]
     ) -> dict[str, list[int]]:
-        """Layers, by side, that both traces have.
-
-        Args:
-            layers: Of the first trace, those that travel with the page.
-            found: Its sides.
-
-        Raises:
-            InputError: If they have no layer in common, or the heads of a side differ.
-        """
+        """Layers, by side, that both traces have."""
         ours = recorded(self.trace)
         kept = {
             side: [number for number in chosen if number in ours[side].layers]
@@ -82,18 +74,7 @@ class Second:
         blocks: Blocks,
         number: int,
     ) -> None:
-        """Put the weights of a text, and how far its heads differ, beside those of the first.
-
-        Args:
-            shaped: The text as `shape_input` gives it; each side gets `second`, and each head
-                `divergence` (nats) and `cosine`. `missing` are the heads that were not compared.
-            one: The text in the first trace.
-            sequence: Its place in this one.
-            layers: That travel with the page, by side.
-            precision: How weights are stored.
-            blocks: Where weights are put, as `0/encoder/second/weights/3`.
-            number: Of the text among those of the page.
-        """
+        """Put the weights of a text, and how far its heads differ, beside those of the first."""
         other = self.trace[sequence]
         apart = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
         shaped["missing"] = [row for row in apart.values() if math.isnan(row.divergence)]
@@ -114,16 +95,7 @@ class Second:
 def claimed_changes(
     first: Iterable[Trace], second: Iterable[Trace], layers: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
-    """Changes between two traces that their texts support, in the form a page holds.
-
-    Args:
-        first: One text each.
-        second: The same texts.
-        layers: That travel with the page, by side.
-
-    Returns:
-        As `shape_changes`.
-    """
+    """Changes between two traces that their texts support, in the form a page holds."""
     comparison, rule = Comparison(), ClaimRule()
     for one, other in zip(first, second, strict=True):
         comparison.add(_of_layers(one, layers), _of_layers(other, layers))
@@ -131,17 +103,7 @@ def claimed_changes(
 
 
 def shape_changes(changes: Sequence[HeadChange], rule: ClaimRule) -> dict[str, Any]:
-    """Changes of heads in the form a page holds.
-
-    Args:
-        changes: Of every head of each side.
-        rule: By which they are claimed.
-
-    Returns:
-        `rule` in words, and `heads`: by side and by `layer.head` the number of `texts`, the
-        `divergence` over all of them with its `interval` where there is one, whether it is
-        `changed`, and `role`, what the head did and does, where a change of that is claimed.
-    """
+    """Changes of heads in the form a page holds."""
     heads: dict[str, dict[str, Any]] = {}
     for change in changes:
         told: dict[str, Any] = {"texts": change.texts, "changed": change.changed}
@@ -167,11 +129,7 @@ def _of_layers(trace: Trace, layers: Mapping[str, Sequence[int]]) -> Trace:
 
 
 def without_vectors(trace: Trace) -> Trace:
-    """The same trace with weights and statistics only.
-
-    Args:
-        trace: Of any side.
-    """
+    """The same trace with weights and statistics only."""
     fields = ("encoder", "decoder", "cross")
     held = {name: getattr(trace, name) for name in fields if getattr(trace, name) is not None}
     bare = {
@@ -184,13 +142,7 @@ def without_vectors(trace: Trace) -> Trace:
 def told_divergence(
     missing: Mapping[tuple[str, int, int], int], texts: int, names: Sequence[str]
 ) -> str:
-    """Describe what the divergence of heads was measured on, and which heads it leaves out.
-
-    Args:
-        missing: By side, layer and head, the texts on which a head could not be compared.
-        texts: How many were compared.
-        names: What the two are called.
-    """
+    """Describe what the divergence of heads was measured on, and which heads it leaves out."""
     count = "1 text" if texts == 1 else f"{texts:,} texts"
     said = f"{visible(names[0])} and {visible(names[1])}, {count}"
     if not missing:
@@ -204,14 +156,7 @@ def told_divergence(
 
 
 def check_names(names: Sequence[str]) -> tuple[str, str]:
-    """Two names that can be told apart.
-
-    Args:
-        names: Of the first and the second trace.
-
-    Raises:
-        InputError: If they are not two, or the same.
-    """
+    """Two names that can be told apart."""
     if isinstance(names, str) or len(names) != 2 or names[0] == names[1]:
         raise InputError(
             f"names: expected two different names, received {names!r}.\n"

@@ -102,11 +102,7 @@ class _DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what there is.
-
-        Raises:
-            TimeoutError: If the deadline has passed.
-        """
+        """Read what there is."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -36,21 +36,7 @@ def open_corpus(
     state: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Page:
-    """Shape the statistics of a store into a page that has an atlas.
-
-    Args:
-        store: With statistics; those of the shards that are there count.
-        layer: As all that follow, as in `flaxattn.views.trace_views.head_view`.
-        heads: Heads that are marked at first.
-        side: What shows at first.
-        theme: Of the page.
-        state: What the page showed when it was copied.
-        watch: Receives the finished share of the work, from 0 to 1.
-
-    Raises:
-        InputError: If the store has no statistic with a mean, or not what is asked for.
-        StoreError: If something is damaged.
-    """
+    """Shape the statistics of a store into a page that has an atlas."""
     means, texts = corpus_means(store, watch)
     sides = {name: _shape(name, rows) for name, rows in means.items()}
     start = _start(sides, check_state(state), layer, heads, side, theme)
@@ -70,23 +56,7 @@ def open_corpora(
     theme: Theme | None = None,
     state: Mapping[str, Any] | None = None,
 ) -> Page:
-    """Compare two stores of the same texts on a page that has an atlas.
-
-    Args:
-        first: With weights.
-        second: Of the same texts.
-        names: What the two are called.
-        texts: Numbers of those to compare; default all. Statistics are means over all.
-        layer: As all that follow, as in `open_corpus`.
-        heads: Heads that are marked at first.
-        side: What shows at first.
-        theme: Of the page.
-        state: What the page showed when it was copied.
-
-    Raises:
-        InputError: If the texts differ, or there is not what is asked for.
-        StoreError: If something is damaged.
-    """
+    """Compare two stores of the same texts on a page that has an atlas."""
     found = compare_stores(first, second, texts=texts)
     apart = {(row.side, row.layer, row.head): row for row in found.heads}
     statistics = [_statistics(store) for store in (first, second)]

@@ -17,15 +17,7 @@ from flaxattn.views.payloads.encoded_weights import visible
 
 
 def document(store: str, tab: str, body: str, *, root: str = "", refresh: str = "") -> str:
-    """A document of a store.
-
-    Args:
-        store: Name of the store.
-        tab: `texts` or `atlas`, which is marked; empty for none.
-        body: HTML of its content.
-        root: Address of the list, from that of the page.
-        refresh: HTML of an element that loads the page again.
-    """
+    """A document of a store."""
     current = ' aria-current="page"'
     parts = {
         "title": escaped(f"{store} · texts"),
@@ -54,15 +46,7 @@ def escaped(text: str) -> str:
 def message_page(
     store: str, text: str, links: Sequence[tuple[str, str]], *, root: str = "", above: str = ""
 ) -> str:
-    """A page that says why there is no list, or no text.
-
-    Args:
-        store: Name of the store.
-        text: What to say, in lines.
-        links: Addresses to go on to, and how they read.
-        root: Address of the list, from that of the page.
-        above: HTML that stands above the answer, such as a form.
-    """
+    """A page that says why there is no list, or no text."""
     first, _, rest = text.partition("\n")
     lines = ["\n".join(map(escaped, part.split("\n"))) for part in (first, rest) if part]
     onward = " · ".join(f'<a href="{html.escape(place)}">{name}</a>' for place, name in links)
@@ -70,15 +54,7 @@ def message_page(
 
 
 def waiting_page(store: str, work: str, progress: Progress, *, tab: str, root: str = "") -> str:
-    """A page that says how far a computation is, and asks again every second.
-
-    Args:
-        store: Name of the store.
-        work: What is computed.
-        progress: How much of it is done.
-        tab: As for `document`.
-        root: Address of the list, from that of the page.
-    """
+    """A page that says how far a computation is, and asks again every second."""
     percent = int(100 * progress.share)
     bar = f'<progress max="100" value="{percent}" aria-label="Finished">{percent}%</progress>'
     again = "It is computed once; this page asks again every second."

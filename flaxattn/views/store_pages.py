@@ -59,12 +59,7 @@ class StorePages:
         self._jobs.close()
 
     def texts(self, query: ListQuery) -> str:
-        """A page of a list of texts, or how far the list is.
-
-        Raises:
-            InputError: If the store has not what it is sorted by.
-            StoreError: If a table that is read is damaged.
-        """
+        """A page of a list of texts, or how far the list is."""
         query = self._lists.complete(query)
         listed = self._lists.find(query)
         if isinstance(listed, Progress):
@@ -78,24 +73,14 @@ class StorePages:
         return texts_page(TextsPage(self.name, query, listed, texts, sides, keeps_text))
 
     def text(self, example: int, query: ListQuery) -> str:
-        """The page of a text, with links to those beside it in a list.
-
-        Raises:
-            InputError: If the text has no page, or the store has not what the list is sorted by.
-            StoreError: If something that is read is damaged.
-        """
+        """The page of a text, with links to those beside it in a list."""
         beside = self._beside(example, query)
         if isinstance(beside, Progress):
             return self._waiting(query, beside, "../")
         return add_data(self.page(example), "corpus", beside)
 
     def atlas(self) -> str:
-        """The atlas over all texts, or how far it is.
-
-        Raises:
-            InputError: If the store has no statistics.
-            StoreError: If a table that is read is damaged.
-        """
+        """The atlas over all texts, or how far it is."""
         if not side_statistics(self.store):
             raise no_statistics()
         page = self._jobs.result(
@@ -109,13 +94,7 @@ class StorePages:
         return add_data(page, "corpus", said)
 
     def message(self, error: FlaxattnError, query: ListQuery, example: int | None) -> str:
-        """A page that says why there is no other.
-
-        Args:
-            error: What to say.
-            query: What was asked for.
-            example: The text whose page that was; None of a list.
-        """
+        """A page that says why there is no other."""
         form, links = "", {f"./{ListQuery(query.words).address}": "Back to the texts"}
         with suppress(FlaxattnError):  # of a damaged store, less is said
             if example is None:

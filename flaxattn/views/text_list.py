@@ -61,11 +61,7 @@ class ListQuery:
 
     @classmethod
     def read(cls, query: str) -> Self:
-        """Read the part of an address after `?`.
-
-        Raises:
-            ValueError: If it cannot be read; says why.
-        """
+        """Read the part of an address after `?`."""
         fields = {
             name: values[0]
             for name, values in parse_qs(query, max_num_fields=10, errors="strict").items()
@@ -179,12 +175,7 @@ class TextLists:
         self._store, self._jobs = store, jobs
 
     def complete(self, query: ListQuery) -> ListQuery:
-        """A query whose side, layer and head are those of a head of the store.
-
-        Raises:
-            InputError: If the store has not what it sorts by.
-            StoreError: If a manifest is damaged.
-        """
+        """A query whose side, layer and head are those of a head of the store."""
         if not query.statistic:
             return query
         sides = side_statistics(self._store)
@@ -202,18 +193,7 @@ class TextLists:
         return query
 
     def find(self, query: ListQuery) -> TextList | Progress:
-        """The texts of a list.
-
-        Args:
-            query: As `complete` returns it.
-
-        Returns:
-            The list, or how far its computation is.
-
-        Raises:
-            InputError: If the store has not what it sorts by.
-            StoreError: If a table that is read is damaged.
-        """
+        """The texts of a list."""
         there, store, words = ExampleNumbers(self._store), self._store, query.words
         if not words and query.number is None:
             return TextList(there, None, False, len(there))

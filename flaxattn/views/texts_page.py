@@ -49,14 +49,7 @@ class TextsPage(NamedTuple):
 
 
 def texts_page(page: TextsPage) -> str:
-    """The list of texts as a document.
-
-    Args:
-        page: What it shows.
-
-    Returns:
-        HTML without a script; every text is escaped, control characters are made visible.
-    """
+    """The list of texts as a document."""
     values = _values(page)
     rows = "\n".join(_row(text, page.query, values.get(text.example, "")) for text in page.texts)
     body = [list_form(page.query, page.sides)]

@@ -75,25 +75,7 @@ def open_page(
     second: Second | None = None,
     **beside: Unpack[Beside],
 ) -> Page:
-    """Shape a trace into a page that opens at one of its levels.
-
-    Args:
-        trace: With weights; the atlas alone does with statistics.
-        level: One of `LEVELS`, such as `text`; None for that of the state, else `head`.
-        layer: As all that follow, as in `flaxattn.views.trace_views.head_view`.
-        heads: Heads that are on at first.
-        include_layers: Layers that travel with the page.
-        sequence: Which sequences travel.
-        side: What shows at first.
-        precision: How weights are stored.
-        theme: Of the page.
-        state: What the page showed when it was copied; the arguments above come first.
-        second: What the trace is compared with.
-        **beside: `weights` of other kinds, `effects`: what heads are worth, and gold `pairs`.
-
-    Raises:
-        InputError: If what is asked for is not there, or too large for a browser.
-    """
+    """Shape a trace into a page that opens at one of its levels."""
     if theme not in (None, "auto", "light", "dark"):
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
     known = check_state(state)

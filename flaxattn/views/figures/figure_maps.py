@@ -79,20 +79,7 @@ def read_maps(
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> Maps:
-    """The maps of some heads: attention, or the one kind of weights that is given.
-
-    Args:
-        trace: With weights.
-        given: As `weights` of `flaxattn.head_view`, of one name; None for attention.
-        sequence: Which text.
-        side: Of the trace; None for the first that has weights.
-        record: Its record of that text.
-        layers: Numbers of layers.
-        heads: Numbers of heads.
-
-    Raises:
-        InputError: If what is given does not fit, or is of another side.
-    """
+    """The maps of some heads: attention, or the one kind of weights that is given."""
     kind = one_kind(trace, given)
     places = [record.heads.index(head) for head in heads]
     if kind is None:

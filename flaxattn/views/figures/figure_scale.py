@@ -58,11 +58,7 @@ def _between(name: str, ends: list[str], steps: int) -> "Colormap":
 
 
 def weight_colours(*, signed: bool = False) -> dict[str, Any]:
-    """Colours of weights by their square root, as `imshow` takes them.
-
-    Args:
-        signed: Whether there are weights below 0; then colours part at 0.
-    """
+    """Colours of weights by their square root, as `imshow` takes them."""
     from matplotlib.colors import FuncNorm
 
     norm = FuncNorm((_root, _square), -1 if signed else 0, 1, clip=True)
@@ -70,12 +66,7 @@ def weight_colours(*, signed: bool = False) -> dict[str, Any]:
 
 
 def even_colours(high: float, low: float | None = None) -> dict[str, Any]:
-    """Colours of numbers on an even scale, as `imshow` takes them.
-
-    Args:
-        high: The number at the upper end.
-        low: The number at the lower end; None for `-high`, with colours that part at 0.
-    """
+    """Colours of numbers on an even scale, as `imshow` takes them."""
     if low is None:
         return {"vmin": -high, "vmax": high, "cmap": diverging()}
     return {"vmin": low, "vmax": high, "cmap": sequential()}

@@ -114,13 +114,7 @@ def drawable_lines(text: str) -> str:
 
 
 def wrap_lines(text: str, inches: float, points: float = _TITLE) -> str:
-    """Text with its lines broken where they are wider than there is room.
-
-    Args:
-        text: One or more lines.
-        inches: Room for a line.
-        points: Size of the letters.
-    """
+    """Text with its lines broken where they are wider than there is room."""
     most = max(_FEWEST, int(72 * inches / (_CHARACTER * points)))
     return "\n".join("\n".join(textwrap.wrap(line, most) or [""]) for line in text.split("\n"))
 

@@ -82,17 +82,7 @@ def plot_head_values(
 def plot_pruning_curve(
     shares: Sequence[float], losses: Sequence[float], errors: Sequence[float], name: str = "loss"
 ) -> "Figure":
-    """Draw losses against the share of heads that were removed.
-
-    Args:
-        shares: Of heads, from 0 to 1.
-        losses: One for each.
-        errors: Standard errors, drawn as a band; nan for none.
-        name: What a loss is.
-
-    Returns:
-        The figure.
-    """
+    """Draw losses against the share of heads that were removed."""
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(figsize=(4.5, 3), layout="constrained")

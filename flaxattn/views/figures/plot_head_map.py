@@ -32,15 +32,6 @@ def plot_head_map(
     On the left every head is a point named layer.head, as far from the others as the plane allows;
     heads of a group are joined to its middle. On the right are all distances, 0 pale and 1 dark
     blue, with like heads side by side and lines between the groups.
-
-    Args:
-        layers: Number of the layer of each head.
-        heads: Number of each head in its layer.
-        likeness: Distances, order and groups of these heads.
-        places: From `head_embedding.head_map`.
-
-    Returns:
-        The figure, to be shown or saved with `figure.savefig`.
     """
     import matplotlib.pyplot as plt
 

@@ -111,15 +111,7 @@ def draw_heads(
     keys: Sequence[str],
     ax: "Axes | None",
 ) -> "Figure":
-    """Draw maps with their tokens, one row per layer and one column per head.
-
-    Args:
-        maps: What is drawn.
-        titles: Above each map.
-        queries: Tokens of rows.
-        keys: Tokens of columns.
-        ax: Axes to draw a single map into; None makes a figure.
-    """
+    """Draw maps with their tokens, one row per layer and one column per head."""
     count, across = maps.values.shape[:2]
     rows, columns = token_labels(queries), token_labels(keys)
     new = ax is None
@@ -151,11 +143,7 @@ def _without_first(
 
 
 def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
-    """Check that so many maps fit a figure, or one the axes that were given.
-
-    Raises:
-        InputError: If they do not.
-    """
+    """Check that so many maps fit a figure, or one the axes that were given."""
     count = layers * heads
     if ax is not None and count != 1:
         raise InputError(
@@ -218,14 +206,7 @@ def draw_map(
 
 
 def draw_pins(ax: "Axes", shape: tuple[int, int], row: int | None, column: int | None) -> None:
-    """Frame the row and the column of a map that are pinned.
-
-    Args:
-        ax: Axes of the map.
-        shape: Number of its rows and columns.
-        row: Index of the row, or None.
-        column: Index of the column, or None.
-    """
+    """Frame the row and the column of a map that are pinned."""
     from matplotlib.patches import Rectangle
 
     frame = {"fill": False, "edgecolor": page_colours()["ink"], "linewidth": 1.2, "gid": "pin"}

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @shown_once
 def plot_label_probe(judged: LabelJudged) -> "Figure":
-    """Draw accuracy and selectivity of each hidden state, with intervals and baselines.
-
-    Args:
-        judged: From `label_probe`.
-
-    Returns:
-        The figure, to be shown or saved with `figure.savefig`.
-    """
+    """Draw accuracy and selectivity of each hidden state, with intervals and baselines."""
     import matplotlib.pyplot as plt
 
     fields = {

@@ -79,12 +79,7 @@ class _Layout:
 
 
 def select_lines(shown: Shown, opacity: str) -> Lines:
-    """The lines of one layer, of the pinned token alone if there is one.
-
-    Args:
-        shown: Of one layer.
-        opacity: What a weight is divided by: `absolute`, `row` or `heads`.
-    """
+    """The lines of one layer, of the pinned token alone if there is one."""
     weights = np.nan_to_num(shown.maps.values[0])
     units = {"row": shown.units[0], "heads": np.full(shown.units[0].shape, len(shown.heads))}
     unit = units.get(opacity, np.ones_like(shown.units[0]))
@@ -111,14 +106,7 @@ def select_lines(shown: Shown, opacity: str) -> Lines:
 
 
 def draw_lines(shown: Shown, opacity: str, title: str, ax: "Axes | None" = None) -> "Figure":
-    """Draw lines between tokens, as the head level of a page does.
-
-    Args:
-        shown: Of one layer.
-        opacity: As in the page: `absolute`, `row` or `heads`.
-        title: Above the picture; how opacities are to be read is added.
-        ax: Axes to draw into; None makes a figure in the size of the page.
-    """
+    """Draw lines between tokens, as the head level of a page does."""
     lines = select_lines(shown, opacity)
     layout = _lay_out(shown)
     limited = len(lines.weights) < lines.found
@@ -144,11 +132,7 @@ def draw_lines(shown: Shown, opacity: str, title: str, ax: "Axes | None" = None)
 
 
 def lines_size(shown: Shown) -> tuple[float, float]:
-    """Width and height in inches that lines with their tokens, title and legend take.
-
-    Args:
-        shown: Of one layer.
-    """
+    """Width and height in inches that lines with their tokens, title and legend take."""
     layout = _lay_out(shown)
     width = _ACROSS + sum(room + _BESIDE + _GAP + _NUMBER for room in layout.columns)
     return width / _PIXELS, (layout.height + _GAP + _TOP + 100.0) / _PIXELS

@@ -92,15 +92,7 @@ def draw_thumbnails(
     title: str,
     ax: "Axes | None",
 ) -> "Figure":
-    """Draw weights as a grid of thumbnails.
-
-    Args:
-        maps: Of the layers and heads.
-        layers: Their numbers.
-        heads: Their numbers.
-        title: Above the grid; what was pooled and what is NaN is added.
-        ax: Axes to draw into; None makes a figure.
-    """
+    """Draw weights as a grid of thumbnails."""
     pooled, block = _pooled(maps.values)
     own = ax if ax is not None else _axes(*pooled.shape[:2])
     picture, across, down = mosaic(pooled)

@@ -74,12 +74,7 @@ class Neuron(NamedTuple):
     full: tuple[float, float] = (1.0, 1.0)
 
     def contributions(self, key: int | None = None) -> Float[np.ndarray, " D"]:
-        """The amount that each dimension adds to the score of a key.
-
-        Args:
-            key: Its position; None for how far the scores of what is attended to lie above those
-                of all keys that the query sees.
-        """
+        """The amount that each dimension adds to the score of a key."""
         if key is not None:
             return self.scale * self.product[key]
         seen = np.isfinite(self.scaled)
@@ -174,19 +169,7 @@ def plot_neuron(
 def read_neuron(
     record: AttentionRecord, layer: int, head: int, query: int, scale: float | None = None
 ) -> Neuron:
-    """The numbers of one query of one head.
-
-    Args:
-        record: Of one sequence without padding.
-        layer: Number of the layer.
-        head: Number of the head.
-        query: Position from 0.
-        scale: What the sum is multiplied with; default the record's factor, or 1 / sqrt(D). Unused
-            where there are scores.
-
-    Raises:
-        InputError: If fields are missing, or there is no such layer, head or query.
-    """
+    """The numbers of one query of one head."""
     record.require_whole("The figure of a neuron")
     if missing := [name for name in ("query", "key") if getattr(record, name) is None]:
         raise InputError(
@@ -213,13 +196,7 @@ def read_neuron(
 
 
 def usual_query(record: AttentionRecord, count: int, special: Sequence[int]) -> int:
-    """The query that the page shows while none is pinned: one that has something to see.
-
-    Args:
-        record: Of one sequence.
-        count: Queries there are.
-        special: Positions of what the model adds.
-    """
+    """The query that the page shows while none is pinned: one that has something to see."""
     known = record.query is not None and record.key is not None
     weights = np.asarray(record.weights, np.float32)
     if known and np.isfinite(weights).all():

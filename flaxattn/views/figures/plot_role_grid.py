@@ -25,11 +25,7 @@ _CODED = 1200  # heads up to which each cell has the code of its role
 
 
 def strongest_roles(roles: Roles) -> Int[np.ndarray, "L H"]:
-    """Return for each head the index of its role with the highest mean score; -1 without a role.
-
-    Args:
-        roles: From `fa.head_roles`.
-    """
+    """Return for each head the index of its role with the highest mean score; -1 without a role."""
     scores = np.stack(
         [np.where(role.found, role.score, -np.inf) for role in roles.roles.values()]
         or [np.full((len(roles.layers), len(roles.heads)), -np.inf)]

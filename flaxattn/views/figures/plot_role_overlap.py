@@ -114,11 +114,7 @@ def plot_role_overlap(roles: Roles, names: Sequence[str] | None = None) -> "Figu
 
 
 def part_counts(sets: Bool[np.ndarray, "N heads"]) -> dict[tuple[bool, ...], int]:
-    """Number of heads with exactly the same roles, by which these are; none without heads.
-
-    Args:
-        sets: Whether each head has each of N roles.
-    """
+    """Number of heads with exactly the same roles, by which these are; none without heads."""
     counts: dict[tuple[bool, ...], int] = {}
     for head in sets.T.tolist():
         if any(head):
@@ -131,9 +127,6 @@ def overlap_circles(sets: Bool[np.ndarray, "N heads"]) -> Circles:
 
     Circles have exactly that area; what each two of them share has it exactly for two circles, and
     as nearly as least squares of distances allow for more.
-
-    Args:
-        sets: Whether each head has each of N roles; each has a head.
     """
     count = len(sets)
     radii = np.sqrt(sets.sum(1) / np.pi)
@@ -156,13 +149,7 @@ def overlap_circles(sets: Bool[np.ndarray, "N heads"]) -> Circles:
 
 
 def lens_area(one: float, other: float, distance: float) -> float:
-    """Area that two circles share.
-
-    Args:
-        one: Radius of the first.
-        other: Radius of the second.
-        distance: Between their middles.
-    """
+    """Area that two circles share."""
     if distance >= one + other:
         return 0.0
     if distance <= abs(one - other):

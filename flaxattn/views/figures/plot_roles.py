@@ -78,17 +78,7 @@ def plot_head_means(
     means: Mapping[str, Float[np.ndarray, "L H"]],
     label: str = "share of attention",
 ) -> "Figure":
-    """Draw shares per head, a map for each measure, pale at 0 and dark blue at 1.
-
-    Args:
-        layers: Number of the layer at each row.
-        heads: Number of the head at each column.
-        means: Shares by the name of what gets them.
-        label: What they are shares of.
-
-    Returns:
-        The figure, to be shown or saved with `figure.savefig`.
-    """
+    """Draw shares per head, a map for each measure, pale at 0 and dark blue at 1."""
     across = min(len(means), 4)
     down = -(-len(means) // across)
     labels = [[str(number) for number in numbers] for numbers in (layers, heads)]

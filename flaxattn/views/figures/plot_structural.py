@@ -25,14 +25,7 @@ _UNTRAINED = ("untrained model", "-.")
 
 @shown_once
 def plot_structural(judged: StructuralJudged) -> "Figure":
-    """Draw four scores of each hidden state; lines across are baselines.
-
-    Args:
-        judged: From `structural_probe`.
-
-    Returns:
-        The figure, to be shown or saved with `figure.savefig`.
-    """
+    """Draw four scores of each hidden state; lines across are baselines."""
     import matplotlib.pyplot as plt
 
     layers = [probe.layer for probe in judged.probes]

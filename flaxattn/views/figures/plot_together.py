@@ -41,16 +41,6 @@ def draw_together(
 
     Weights of both have one scale, also as shares of the largest of their row; the difference has
     a scale of its own.
-
-    Args:
-        shown: The first, the second, and the difference, of one layer.
-        state: Of the page; `drawing` and `opacity` are read.
-        names: What the two are called.
-        place: Model and side, for the title.
-        axes: Three axes to draw into; None makes a figure.
-
-    Raises:
-        InputError: If other than three axes are given.
     """
     if axes is not None and len(np.ravel(np.asarray(axes, object))) != 3:
         raise InputError(

@@ -16,11 +16,7 @@ _R = TypeVar("_R")
 
 
 def shown_once(plot: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Close the figures that a function makes in a notebook; they stay whole and can be shown.
-
-    Args:
-        plot: Returns a figure.
-    """
+    """Close the figures that a function makes in a notebook; they stay whole and can be shown."""
 
     @functools.wraps(plot)
     def closing(*args: _P.args, **kwargs: _P.kwargs) -> _R:

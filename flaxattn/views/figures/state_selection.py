@@ -120,21 +120,7 @@ def select_shown(
     whole: bool,
     second: Trace | None = None,
 ) -> Shown:
-    """The weights a page shows, of one trace or the second less the first.
-
-    Args:
-        trace: With weights.
-        state: As `check_state` returns it.
-        sequence: Which text.
-        side: Of the trace; None for the first that has weights.
-        given: Weights other than attention, as the page was given them.
-        whole: Whether all layers and heads are shown, as on the model level, which has no slider
-            of mass; else those that are on.
-        second: Trace of the same texts, layers and heads, from which the first is taken away.
-
-    Raises:
-        InputError: If there is no such layer, head, text or position, or filters leave nothing.
-    """
+    """The weights a page shows, of one trace or the second less the first."""
     record, _, _ = one_side(trace, sequence, side)
     record.require_whole("Drawing a state")
     layers = list(record.layers) if whole else [shown_layer(state, record, side)]

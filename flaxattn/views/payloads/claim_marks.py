@@ -83,14 +83,7 @@ _FIRST = [(letter, re.compile(rf"(?<!\w)(?:{words})(?!\w)")) for letter, words i
 
 
 def claim_marks(names: Iterable[str]) -> dict[str, Mark]:
-    """Assign a mark to each claim.
-
-    Args:
-        names: Of claims, in the order in which their families number them.
-
-    Returns:
-        Marks by name, in the order of the names. The same names give the same marks.
-    """
+    """Assign a mark to each claim."""
     marks, counts = {}, Counter[int]()
     for name in dict.fromkeys(names):
         family = _family(name)

@@ -49,11 +49,7 @@ def visible(text: str) -> str:
 
 
 def script_json(value: Any) -> str:
-    r"""JSON that can stand inside a `<script>` element: it holds no `<`, `>`, `&` and only ASCII.
-
-    Args:
-        value: Anything `json.dumps` takes; NaN and infinities are refused with a ValueError.
-    """
+    """JSON that can stand inside a `<script>` element: ASCII without `<`, `>` and `&`."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -73,16 +69,7 @@ def payload_bytes(shape: Sequence[int], precision: Precision) -> int:
 def choose_precision(
     shape: Sequence[int], asked: Precision | None, *others: Sequence[int]
 ) -> Precision:
-    """The precision the weights of a page are stored in.
-
-    Args:
-        shape: `[L, H, Q, K]`.
-        asked: What the caller insists on; None chooses uint11 while that is small, else uint8.
-        *others: Shapes of further weights on the same page.
-
-    Raises:
-        InputError: If the precision is unknown or the page would be too large for a browser.
-    """
+    """The precision the weights of a page are stored in."""
     if asked not in (None, *ERROR):
         raise InputError(f'Unknown precision {asked!r}.\nUse "uint11", "uint8", "float16" or None.')
     shapes = [tuple(shape), *map(tuple, others)]
@@ -115,11 +102,6 @@ def encode_weights(weights: Float[np.ndarray, "H Q K"], precision: Precision) ->
     without gaps, which compress better apart; 2047 is NaN. `uint8`: first H Q halves, the maxima,
     then H Q K bytes, each `round(255 w / maximum)`; a row that holds NaN has NaN for its maximum,
     and reads as NaN throughout.
-
-    Args:
-        weights: Attention between 0 and 1, or NaN.
-        precision: How they are stored; the largest error is `ERROR[precision]`, of `uint11` and
-            `uint8` times the maximum of the row.
     """
     if precision == "float16":
         return weights.astype("<f2").tobytes()
@@ -158,28 +140,12 @@ class Blocks:
         return sum(characters(data) for data in self.data.values())
 
     def add(self, name: str, *arrays: np.ndarray) -> str:
-        """Store arrays one after the other, little-endian.
-
-        Args:
-            name: Of the block; new.
-            *arrays: Of any dtype that the browser reads: uint8, float16, ….
-
-        Returns:
-            The name.
-        """
+        """Store arrays one after the other, little-endian."""
         parts = (a.astype(a.dtype.newbyteorder("<")).tobytes() for a in arrays)
         return self.put(name, b"".join(parts))
 
     def put(self, name: str, data: bytes) -> str:
-        """Store bytes.
-
-        Args:
-            name: Of the block; new.
-            data: Its bytes.
-
-        Returns:
-            The name.
-        """
+        """Store bytes."""
         assert name not in self.data, name
         self.data[name] = data
         return name

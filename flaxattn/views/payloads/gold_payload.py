@@ -34,19 +34,7 @@ def add_pairs(
     *,
     second: bool = False,
 ) -> None:
-    """Put gold pairs beside the weights of a text.
-
-    Args:
-        shaped: The text as `shape_input` gives it; a side of which there are any gets `pairs`: for
-            each claim `name`, `about`, `rule`, `pairs` (first and last query, then first and last
-            of each run of keys) and `hits`, the name of a block with two bits for each layer, head
-            and pair.
-        gold: By side.
-        one: The text, without padding.
-        blocks: Where hits are put, as `0/encoder/pairs/2`.
-        number: Of the text among those of the page.
-        second: Whether `one` is the second trace of a page of two, whose part has `pairs` then.
-    """
+    """Put gold pairs beside the weights of a text."""
     for about in shaped["sides"]:
         side = about["name"]
         if second and "second" not in about:
@@ -80,23 +68,7 @@ def add_given(
     blocks: Blocks,
     second: Trace | None = None,
 ) -> GoldPairs | None:
-    """Put the pairs that a caller gives beside the weights of the texts of a page.
-
-    Args:
-        inputs: The texts as `shape_input` gives them; changed.
-        trace: With weights.
-        given: As `read_pairs` takes them.
-        taken: Places of the texts in the trace.
-        start: State of the page, whose `gold` becomes the first name unless it is one already.
-        blocks: Where hits are put.
-        second: The other trace of a page of two, judged by its own weights.
-
-    Returns:
-        The pairs that show at first, if any do.
-
-    Raises:
-        InputError: As `read_pairs` does, or if the state names other pairs.
-    """
+    """Put the pairs that a caller gives beside the weights of the texts of a page."""
     names = []
     every: list[dict[str, list[GoldPairs]]] = []
     if given is not None:
@@ -122,16 +94,7 @@ def add_given(
 def most_hit(
     gold: GoldPairs | None, record: AttentionRecord | None, layers: Sequence[int]
 ) -> dict[str, Any]:
-    """Layer and head that hit most of some pairs, of equal ones the first, as a state.
-
-    Args:
-        gold: The pairs that show at first; None for none.
-        record: What they were judged by.
-        layers: Numbers of the layers that travel.
-
-    Returns:
-        Nothing where there are no pairs.
-    """
+    """Layer and head that hit most of some pairs, of equal ones the first, as a state."""
     if gold is None or record is None or not gold.pairs:
         return {}
     rows = [record.layers.index(layer) for layer in layers]
@@ -143,17 +106,7 @@ def most_hit(
 def read_pairs(
     trace: Trace, given: GivenPairs | None, side: str
 ) -> list[dict[str, list[GoldPairs]]]:
-    """Gold pairs as they were given, judged by the weights of each text, by side.
-
-    Args:
-        trace: With weights.
-        given: By name. A mapping is by side. Pairs are of a query and a key, by their positions
-            without padding; of several texts, a list of pairs for each.
-        side: That of pairs for which none is named.
-
-    Raises:
-        InputError: If a name is taken, or a position is not there.
-    """
+    """Gold pairs as they were given, judged by the weights of each text, by side."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(
             f"pairs: expected a mapping from names to pairs, received {type(given).__name__}.\n"

@@ -100,11 +100,6 @@ def reading(
 ) -> tuple[str, float] | None:
     """Tell where a head looks: the place with the largest mean share of its attention.
 
-    Args:
-        shares: By name of a place.
-        layer: Index of the layer.
-        head: Index of the head.
-
     Returns:
         The place in words, and its share; of equal shares the first. None where none is known.
     """
@@ -122,14 +117,7 @@ def reading(
 def pages_payload(
     pages: HeadPages, layers: Sequence[int], heads: Sequence[int], measured: MeanDistances
 ) -> dict[str, Any]:
-    """Return what the pages of heads show beside the claims, as JSON holds it.
-
-    Args:
-        pages: Part of the report.
-        layers: Number of the layer at each index.
-        heads: Number of the head at each index.
-        measured: Distances on the texts of the page, for a report without others.
-    """
+    """Return what the pages of heads show beside the claims, as JSON holds it."""
     near = pages.nearness or Nearness(measured.distances, measured.texts)
     count = len(layers) * len(heads)
     nearest: list[list[tuple[int, float]]] = [[] for _ in range(count)]
@@ -153,13 +141,7 @@ def pages_payload(
 
 
 def claim_payload(pages: HeadPages, claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
-    """Return the interval and the examples of a claim, as JSON holds them.
-
-    Args:
-        pages: Part of the report.
-        claim: A claim of its side.
-        places: Place in the page by number of a text.
-    """
+    """Return the interval and the examples of a claim, as JSON holds them."""
     found = pages.examples.of(claim)
     low, high = pages.intervals.get((claim.name, claim.layer, claim.head), (math.nan, math.nan))
     ends = [_rounded(low), _rounded(high)]

@@ -64,11 +64,7 @@ class SoftmaxTerms:
 
 
 def require_neuron(trace: Trace) -> None:
-    """Check that a trace holds what the neuron level multiplies.
-
-    Raises:
-        InputError: If no side has queries and keys.
-    """
+    """Check that a trace holds what the neuron level multiplies."""
     sides = [seen for seen in (trace.encoder, trace.decoder, trace.cross) if seen is not None]
     if any(seen.query is not None and seen.key is not None for seen in sides):
         return
@@ -92,25 +88,6 @@ def shape_neuron(
     """Return the data of the neuron level for one side of one sequence.
 
     Costs two softmaxes over all pairs of the chosen layers, in NumPy.
-
-    Args:
-        record: The side of a sequence without padding, with weights.
-        one: The sequence, for messages.
-        side: Name of the side, for messages.
-        layers: Numbers of the layers that travel with the page.
-        blocks: Takes the vectors, `[H, positions, D]` by layer.
-        prefix: Of the names of the blocks, such as `0/encoder`.
-
-    Returns:
-        `depth` (D), `width` (of a value; 0 without values), `precision` (`float32`, or `float16`
-        of many), names of blocks by layer for `query`, `key`, `value` and `rotation` (None
-        without), `pairs` (P of dimensions that are rotated), `scale`, `mask`, `windows` (by layer,
-        or None), `bias` (names of blocks by layer, or None) and `error`; where no product explains
-        the weights, `scale` and `error` are None and `problem` says so. None without queries and
-        keys.
-
-    Raises:
-        InputError: If the vectors are too many for a browser.
     """
     if record.query is None or record.key is None:
         return None
@@ -173,13 +150,7 @@ def _stored(layers: Sequence[Float[np.ndarray, "..."]], precision: str) -> list[
 def vectors(
     record: AttentionRecord, name: Projection, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "H S D"]]:
-    """Projections of the first sequence of a record, by layer, in float32.
-
-    Args:
-        record: With the field.
-        name: The field.
-        layers: Numbers of layers of the record.
-    """
+    """Projections of the first sequence of a record, by layer, in float32."""
     everything = np.asarray(getattr(record, name))
     chosen = [everything[record.layers.index(layer), 0] for layer in layers]
     return [layer.astype(np.float32).swapaxes(0, 1) for layer in chosen]
@@ -197,10 +168,6 @@ def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | No
     A record that holds scores says them all. Without, the factor is the one it tells, or else
     1/sqrt(D), and keys after the query are masked or none, or those outside of a window,
     the record's or the smallest that holds all weights; whichever gives the weights.
-
-    Args:
-        record: With weights, queries and keys; its first sequence is read.
-        layers: Numbers of layers of the record.
     """
     query, key = (vectors(record, name, layers) for name in ("query", "key"))
     scale = query[0].shape[-1] ** -0.5 if record.scale is None else record.scale
@@ -284,11 +251,7 @@ def _inferred_windows(record: AttentionRecord, layers: Sequence[int], scale: flo
 def _choose_precision(
     record: AttentionRecord, one: Trace, side: str, layers: Sequence[int], taken: int
 ) -> str:
-    """Choose the precision of stored numbers, given the bytes already taken: exact for few numbers.
-
-    Raises:
-        InputError: If they are too many.
-    """
+    """Choose the precision of stored numbers, given the bytes already taken."""
     counts = {name: int(np.prod(getattr(record, name).shape[2:])) for name in _held(record)}
     each = 8 * sum(counts.values()) // 3  # characters of a layer in float16
     size = each * len(layers)

@@ -16,11 +16,7 @@ _LONG_MASS = 60
 
 
 def usual_mass(keys: int) -> int:
-    """Percent of each row's attention that is drawn at first: less of long texts.
-
-    Args:
-        keys: Length of the text attended to.
-    """
+    """Percent of each row's attention that is drawn at first: less of long texts."""
     return next((mass for length, mass in _MASS if keys <= length), _LONG_MASS)
 
 
@@ -35,16 +31,6 @@ def most_telling(
 
     Ordinary keys are no special tokens, and of self-attention neither the first token nor the query
     itself: attention there says least about the text.
-
-    Args:
-        record: One side of a sequence without padding, with weights.
-        layers: Numbers of the layers that travel.
-        special: True at keys that the model adds; None where it is not known.
-        square: Whether queries and keys are the same positions.
-
-    Returns:
-        `layer` and `heads` by their numbers, and `query`, the position whose strongest weight is
-        the largest; empty if there are no ordinary keys.
     """
     weights = np.nan_to_num(layer_weights(record, layers, allow_nan=True))
     ordinary = _ordinary(weights.shape[-2:], special, square)
@@ -71,14 +57,7 @@ def _ordinary(
 
 
 def most_divergent(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Choose the head in which two traces differ most.
-
-    Args:
-        about: A side of a page with two traces, whose measures have `divergence`.
-
-    Returns:
-        `layer` and `heads` by their numbers; empty if no head was compared.
-    """
+    """Choose the head in which two traces differ most."""
     found = [
         (measure["divergence"], layer, head)
         for layer, row in zip(about["layers"], about["measures"], strict=True)

@@ -17,15 +17,7 @@ _FROM_PAGE = bytes.maketrans(b",.:", b"&<>")
 
 
 def pack(blocks: Mapping[str, bytes]) -> dict[str, Any]:
-    """Join blocks and compress them.
-
-    Args:
-        blocks: Bytes by name.
-
-    Returns:
-        `blocks`: where each begins and ends in the joined bytes, by name; `data`: these bytes,
-        zlib-compressed, as base85; `compressed`: True.
-    """
+    """Join blocks and compress them."""
     places, start = {}, 0
     for name, data in blocks.items():
         places[name] = [start, start + len(data)]
@@ -36,11 +28,7 @@ def pack(blocks: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def decompressed(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a payload whose data every browser reads without decompressing.
-
-    Args:
-        payload: With what `pack` returned.
-    """
+    """Return a payload whose data every browser reads without decompressing."""
     if not payload["compressed"]:
         return dict(payload)
     data = zlib.decompress(decode_text(payload["data"]))

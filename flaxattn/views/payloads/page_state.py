@@ -59,17 +59,7 @@ PLACES = (
 
 
 def check_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A state whose names are known and whose settings have a value of theirs.
-
-    Args:
-        state: As the page gives it, or part of that; None for nothing.
-
-    Returns:
-        What is not None in it. Numbers of layers, heads and tokens are not looked at.
-
-    Raises:
-        InputError: If it is no such mapping.
-    """
+    """A state whose names are known and whose settings have a value of theirs."""
     if state is not None and not isinstance(state, Mapping):
         raise InputError(
             f"state: expected a mapping such as {{'layer': 3}}, received {type(state).__name__}.\n"
@@ -106,16 +96,7 @@ def _check_types(found: Mapping[str, Any]) -> None:
 
 
 def check_position(state: Mapping[str, Any], name: str, length: int) -> None:
-    """Check that a pinned token is there.
-
-    Args:
-        state: As `check_state` returns it.
-        name: `query` or `key`.
-        length: Of the column it is in.
-
-    Raises:
-        InputError: If it is not.
-    """
+    """Check that a pinned token is there."""
     place = state.get(name)
     if place is not None and not (isinstance(place, int) and 0 <= place < length):
         raise InputError(

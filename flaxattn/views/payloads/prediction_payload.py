@@ -36,12 +36,6 @@ def add_predictions(
     probabilities. Of contributions, `parts` holds four float32: those of all heads, all
     feed-forward layers, the embeddings and the biases; `heads` names a block `[T, H]` for each
     layer of the decoder.
-
-    Args:
-        inputs: Sequences as a page holds them.
-        ones: The same, without padding.
-        layers: Layers that travel with the page, by side.
-        blocks: Where numbers are put.
     """
     for number, (shaped, one) in enumerate(zip(inputs, ones, strict=True)):
         found = one.predictions

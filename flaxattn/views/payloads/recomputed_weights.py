@@ -34,16 +34,7 @@ def recomputed(
     bias: Sequence[Float[np.ndarray, "H Q K"]] | None = None,
     windows: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[Recomputed]:
-    """Compute attention anew from its terms.
-
-    Args:
-        query: Queries of each layer, of one sequence.
-        key: Keys of each layer.
-        scale: Factor on q·k.
-        causal: Whether a query sees the keys up to itself only.
-        bias: Added to the scores of each layer; -inf masks.
-        windows: Positions before and behind a query that it sees, of each layer; None for all.
-    """
+    """Compute attention anew from its terms."""
     for layer, (q, k) in enumerate(zip(query, key, strict=True)):
         q, k = (jnp.asarray(array.swapaxes(0, 1)[None]) for array in (q, k))
         added = None if bias is None else jnp.asarray(bias[layer][None])

@@ -55,15 +55,7 @@ _MEASURES = (
 
 
 def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, AttentionRecord]:
-    """The sides of a trace that have weights, by name.
-
-    Args:
-        trace: Of any side.
-        numbers_do: Whether statistics are enough where no side has weights.
-
-    Raises:
-        InputError: If none has.
-    """
+    """The sides of a trace that have weights, by name."""
     sides = {"encoder": trace.encoder, "decoder": trace.decoder, "cross": trace.cross}
     found = {name: seen for name, seen in sides.items() if seen and seen.weights is not None}
     told = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
@@ -85,15 +77,6 @@ def one_side(
     """One side of a sequence without its padding, the tokens of its rows and of its columns.
 
     Of a window of weights, the tokens are those of the window.
-
-    Args:
-        trace: With weights.
-        sequence: Which sequence of the batch.
-        side: `encoder`, `decoder` or `cross`; None takes the first of them that has weights.
-
-    Raises:
-        InputError: If there is no such sequence or no such side with weights, or their window
-            holds nothing of the sequence.
     """
     found = recorded(trace)
     name = check_side(side, list(found)) or next(iter(found))
@@ -113,11 +96,7 @@ def one_side(
 
 
 def check_side(asked: str | None, names: Sequence[str]) -> str | None:
-    """Check the side that was asked for.
-
-    Raises:
-        InputError: If it is not there.
-    """
+    """Check the side that was asked for."""
     if asked is not None and asked not in names:
         raise InputError(f"There is no side {asked!r}.\nThis trace has {', '.join(names)}.")
     return asked
@@ -143,23 +122,7 @@ def shape_input(
     *,
     likeness: bool = True,
 ) -> dict[str, Any]:
-    """One sequence as a page holds it: its texts, and weights and measures of its sides.
-
-    Args:
-        one: A sequence without padding.
-        found: Its sides; only those of `layers` are taken.
-        layers: Layers that travel with the page, by side.
-        precision: How weights are stored.
-        blocks: Where weights are put, as `0/encoder/weights/3`.
-        number: Of the sequence among those of the page.
-        likeness: Whether the page tells how alike heads are.
-
-    Returns:
-        `truncated`, `texts` by name, and `sides`, each naming the texts on its left and right.
-
-    Raises:
-        InputError: If these are no attention weights.
-    """
+    """One sequence as a page holds it: its texts, and weights and measures of its sides."""
     sides = {
         side: shape_side(
             one, side, found[side], chosen, precision, blocks, f"{number}/{side}", likeness=likeness
@@ -182,12 +145,7 @@ def shape_input(
 
 
 def side_texts(one: Trace, side: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Texts on the left and on the right of a side, as a page holds them.
-
-    Args:
-        one: A sequence without padding.
-        side: `encoder`, `decoder` or `cross`.
-    """
+    """Texts on the left and on the right of a side, as a page holds them."""
     (left,), (right,) = _TEXTS[side]
     return _makers()[left](one), _makers()[right](one)
 
@@ -207,25 +165,7 @@ def shape_side(
     *,
     likeness: bool = True,
 ) -> dict[str, Any]:
-    """Weights of the chosen layers, what each head does, and how alike the heads are.
-
-    Args:
-        one: A sequence without padding.
-        side: Name of the side.
-        record: The record of that side.
-        layers: Layers that travel with the page.
-        precision: How weights are stored.
-        blocks: Where weights are put.
-        prefix: Of the names of their blocks, such as `0/encoder`.
-        likeness: Whether to tell how alike heads are, which takes most of the time.
-
-    Returns:
-        `layers`, `heads`, `weights`, `measures`, `likeness`, and `neuron` where there are vectors;
-        of statistics only the first two and `measures`.
-
-    Raises:
-        InputError: If these are no attention weights.
-    """
+    """Weights of the chosen layers, what each head does, and how alike the heads are."""
     about: dict[str, Any] = {"layers": list(layers), "heads": list(record.heads)}
     if record.weights is None:
         return about | {"measures": _told(record, layers)}
@@ -245,13 +185,7 @@ def shape_side(
 def shape_likeness(
     weights: Float[np.ndarray, "L H Q K"], blocks: Blocks, block: str
 ) -> dict[str, Any]:
-    """Return distances between heads in the form a page holds.
-
-    Args:
-        weights: Rows that sum to one.
-        blocks: Where the distances are put.
-        block: Under which name.
-    """
+    """Return distances between heads in the form a page holds."""
     alike = head_likeness(np.nan_to_num(weights).reshape(-1, *weights.shape[2:]))
     steps = np.rint(255 * alike.distances).astype(np.uint8)
     return {
@@ -326,14 +260,7 @@ def _boundary(one: Trace) -> int | None:
 def side_measures(
     one: Trace, side: str, record: AttentionRecord, layers: Sequence[int]
 ) -> list[list[dict[str, Any]]]:
-    """Measures of each head of the chosen layers.
-
-    Args:
-        one: A sequence without padding.
-        side: Name of the side.
-        record: Its record there.
-        layers: Numbers of layers.
-    """
+    """Measures of each head of the chosen layers."""
     if side == "cross":
         found: Sequence[CrossMeasures | HeadMeasures] = cross_measures(one)
     elif side == "decoder" and one.decoder_tokens:

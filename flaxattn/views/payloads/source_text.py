@@ -15,16 +15,7 @@ from flaxattn.views.payloads.encoded_weights import visible
 
 
 def source_text(one: Trace) -> dict[str, Any]:
-    """Return the passages of a sequence, and the span of each of its tokens.
-
-    Args:
-        one: A sequence without padding.
-
-    Returns:
-        `passages`, one string per text; and `spans`, for each token its passage, start and stop in
-        UTF-16 units, or None where it stands for no characters. Nothing where a trace has no spans,
-        or they do not fit its texts.
-    """
+    """Return the passages of a sequence, and the span of each of its tokens."""
     if not one.texts or not one.spans:
         return {}
     passages = [[visible(char) for char in text] for text in one.texts[0]]

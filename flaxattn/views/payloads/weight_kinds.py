@@ -90,17 +90,7 @@ class WeightKind:
     def scaled(
         self, side: str, sequence: int, record: AttentionRecord, layers: Sequence[int]
     ) -> Scaled:
-        """Its weights in some layers of one text, ready to be drawn.
-
-        Args:
-            side: Of those that it has.
-            sequence: Place of the text in the trace.
-            record: The record of that side, for its layers.
-            layers: Their numbers.
-
-        Raises:
-            InputError: If a value is infinite.
-        """
+        """Its weights in some layers of one text, ready to be drawn."""
         chosen = self.sides[side][sequence][[record.layers.index(number) for number in layers]]
         common = chosen.shape[1] < len(record.heads)
         if np.isinf(chosen).any():
@@ -112,20 +102,7 @@ class WeightKind:
 
 
 def read_kinds(trace: Trace, given: Given | None) -> dict[str, WeightKind]:
-    """Weights as they were given, fitted to the texts of a trace.
-
-    Args:
-        trace: With weights, which say what shapes fit.
-        given: By name. A mapping is by side. An array is `[L, B, H, Q, K]` like the weights, or
-            `[L, B, Q, K]` where heads share a map, and without B where there is one text; a list
-            has an array for each text, without its padding.
-
-    Returns:
-        Kinds by name, in the order given.
-
-    Raises:
-        InputError: If a name is taken, or an array fits no side of the trace.
-    """
+    """Weights as they were given, fitted to the texts of a trace."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(
             f"weights: expected a mapping from names to arrays, received {type(given).__name__}.\n"
@@ -135,15 +112,7 @@ def read_kinds(trace: Trace, given: Given | None) -> dict[str, WeightKind]:
 
 
 def one_kind(trace: Trace, given: Given | None) -> WeightKind | None:
-    """The kind that a figure draws in place of attention; None where nothing is given.
-
-    Args:
-        trace: With weights.
-        given: Of one name.
-
-    Raises:
-        InputError: If it names several, or does not fit.
-    """
+    """The kind that a figure draws in place of attention; None where nothing is given."""
     kinds = read_kinds(trace, given)
     if len(kinds) > 1:
         name = next(iter(kinds))
@@ -163,16 +132,7 @@ def sized_rows(values: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q
 
 
 def measured_as(one: Trace, side: str, values: Float[np.ndarray, "L H Q K"]) -> Trace:
-    """A text whose attention is the sizes of other weights, so that measures can be taken of them.
-
-    Args:
-        one: Of one text, without padding.
-        side: Of these weights.
-        values: Of its layers and heads; one head where all share a map.
-
-    Returns:
-        The text with that side only, without statistics; rows sum to one.
-    """
+    """A text whose attention is the sizes of other weights, so that they can be measured."""
     seen: AttentionRecord = getattr(one, side)
     rows = sized_rows(values)
     whole: Any = np.broadcast_to(rows, (len(rows), len(seen.heads), *rows.shape[2:]))

@@ -57,24 +57,7 @@ def shape_kinds(
     blocks: Blocks,
     number: int,
 ) -> None:
-    """Put weights other than attention beside those of a text.
-
-    Args:
-        shaped: The text as `shape_input` gives it; a side of which there are any gets `other`: by
-            name `label`, `about`, `weights` (names of blocks by layer), `peaks` (what 1 stands for
-            in each layer), `shares`, `signed`, `common` (whether heads share one map), `precision`,
-            `measures`, and `likeness` where heads differ.
-        kinds: By name.
-        one: The text, without padding.
-        found: Its sides.
-        sequence: Its place in the trace that the kinds belong to.
-        precision: How weights are stored; those with a sign always as float16.
-        blocks: Where weights are put, as `0/encoder/other/0/3`.
-        number: Of the text among those of the page.
-
-    Raises:
-        InputError: If a value is infinite.
-    """
+    """Put weights other than attention beside those of a text."""
     for about in shaped["sides"]:
         side = about["name"]
         of_side = [kind for kind in kinds.values() if side in kind.sides]
@@ -120,15 +103,7 @@ def _part(
 def read_effects(
     trace: Trace, effects: Effects | Sequence[Effects] | None
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
-    """Numbers of heads by kind and side, and what each kind was measured by.
-
-    Args:
-        trace: Whose heads they are of.
-        effects: From `flaxattn.ablate` or `flaxattn.head_importance`, or several of them.
-
-    Raises:
-        InputError: If they are no such thing, or of heads that the trace's model has not.
-    """
+    """Numbers of heads by kind and side, and what each kind was measured by."""
     given = [] if effects is None else effects if isinstance(effects, Sequence) else [effects]
     values: dict[str, dict[str, np.ndarray]] = {}
     told: dict[str, str] = {}
@@ -163,12 +138,7 @@ def _check_heads(kind: str, side: str, numbers: np.ndarray, record: AttentionRec
 
 
 def add_effects(shaped: dict[str, Any], values: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-    """Put them among the measures of every head, whatever weights those are of.
-
-    Args:
-        shaped: A text as `shape_input` gives it.
-        values: As `read_effects` returns them.
-    """
+    """Put them among the measures of every head, whatever weights those are of."""
     for about in shaped["sides"]:
         parts = [about, *about.get("other", {}).values()]
         for kind, sides in values.items():
