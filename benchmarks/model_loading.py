@@ -27,7 +27,7 @@ _BYTES = {"float32": ("F32", 4), "bfloat16": ("BF16", 2), "float16": ("F16", 2)}
 def write_checkpoint(folder, *, layers, width, dtype="bfloat16", shards=8, vocabulary=50257):
     """Write a GPT-2 of zeros; return the bytes of its parameters."""
     from flaxattn import GPT2Config
-    from flaxattn.pretrained.gpt2_names import GPT2_NAMES
+    from flaxattn.pretrained.decoder_names import GPT2_NAMES
 
     heads = max(1, width // 64)
     config = GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=heads)

@@ -5,8 +5,7 @@
 Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns,
 one on the tensor cores while the other exponentiates. Captured weights and scores are written in
 a second sweep over the keys, when the sums of the rows are final. Which calls come here is decided
-in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py, shapes of the results in
-mosaic_gpu_outputs.py.
+in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py.
 """
 
 import functools
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -22,7 +22,7 @@ from jaxtyping import Array
 
 from flaxattn.kernels import tiles
 from flaxattn.kernels.call import Band
-from flaxattn.kernels.compat import transposed
+from flaxattn.kernels.compat import result, transposed
 from flaxattn.kernels.fused import Forward
 from flaxattn.kernels.mosaic_gpu_block import GridBlock
 from flaxattn.kernels.mosaic_gpu_form import (
@@ -31,11 +31,11 @@ from flaxattn.kernels.mosaic_gpu_form import (
     GpuTileLayout,
     TileSchedule,
     aligned,
+    tile_memory,
     whole,
     zeros,
 )
 from flaxattn.kernels.mosaic_gpu_launch import launch
-from flaxattn.kernels.mosaic_gpu_outputs import result_shapes, stages_of
 from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
 from flaxattn.kernels.tile_layout import ORIGIN
@@ -339,3 +339,40 @@ def _in_dtype(form: GpuTileLayout, exponentials: Any, inverse: Any, dtype: str) 
     # Floats around the origin count in steps of 1: adding rounds, and the last byte has the rest.
     rounded = exponentials * form.rows(inverse * 255.0) + ORIGIN
     return lax.bitcast_convert_type(rounded, jnp.int32).astype(dtype)
+
+
+def result_shapes(plan: KernelPlan, arrays: Mapping[str, Array]) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of the results; maps have whole tiles of 8 rows, as TMA wants them."""
+    shape = (plan.batch, plan.heads, arrays["q"].shape[1])
+    rows = (plan.batch, plan.heads, len(plan.results), plan.padded_queries)
+    found = {"rows": result(rows, jnp.float32, arrays)}
+    if "v" in arrays:
+        found["output"] = result(arrays["q"].shape, plan.dtype, arrays)
+    if plan.weights:
+        found["weights"] = result((*shape, _columns(plan, plan.weights)), plan.weights, arrays)
+    if plan.scores:
+        found["scores"] = result((*shape, _columns(plan, jnp.float32)), jnp.float32, arrays)
+    return found
+
+
+def _columns(plan: KernelPlan, dtype: Any) -> int:
+    """Columns of a map: whole tiles of shared memory, see `mosaic_gpu_form.tile_memory`."""
+    tile = min(plan.block_k, 128 // jnp.dtype(dtype).itemsize)
+    return -(-plan.keys // tile) * tile
+
+
+def stages_of(plan: KernelPlan) -> dict[str, Any]:
+    """Shared memory for results: two tiles of a map, so that one is written while one leaves.
+
+    Two maps have one tile each. The output takes the place of the queries unless a second sweep
+    still needs them.
+    """
+    stages = {"rows": plgpu.SMEM((GROUPS, len(plan.results), ROWS), jnp.float32)}
+    shape = (GROUPS, 1 if plan.weights and plan.scores else 2, ROWS, plan.block_k)
+    if plan.weights:
+        stages["weights"] = tile_memory(shape, plan.weights)
+    if plan.scores:
+        stages["scores"] = tile_memory(shape, jnp.float32)
+    if len(stages) > 1:
+        stages["output"] = tile_memory((GROUPS, ROWS, plan.depth), plan.dtype)
+    return stages

@@ -26,12 +26,15 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.models.bert import BertForPreTraining
+from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert import ModernBertForMaskedLM
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pipeline.progress_reporter import ProgressReporter
+from flaxattn.pretrained import hub
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
@@ -42,7 +45,6 @@ from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.flops import bert_flops
 from flaxattn.train.initial import initial_parameters
-from flaxattn.train.mlm_model import MaskedLM, load_base, module_of
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
@@ -51,6 +53,40 @@ from flaxattn.train.results import parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.tokenizer_training import learn_once
+
+MaskedLM = BertForPreTraining | BertForMaskedLM | ModernBertForMaskedLM
+
+
+def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
+    """The encoder that a run starts from; None for a new BERT.
+
+    A BERT keeps its next-sentence head where it has one; all others predict words alone.
+    """
+    if not recipe.model:
+        return None
+    found = weights.read_config(hub.find(recipe.model))
+    if not isinstance(found, EncoderConfig):
+        raise InputError(
+            f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
+            "masked words are predicted by an encoder\nname one with --model"
+        )
+    pairs = found.architectures[0] == "BertForPreTraining"
+    base = from_pretrained(recipe.model, head=None if pairs else "ForMaskedLM")
+    assert isinstance(base, PretrainedBert)
+    if max(recipe.lengths) > base.limit:
+        raise InputError(
+            f"recipe: length {max(recipe.lengths)} does not fit the model\n"
+            f"{recipe.model} reads up to {base.limit} tokens\nshorten lengths: --set lengths=…"
+        )
+    return base
+
+
+def module_of(base: PretrainedBert, recipe: PretrainRecipe) -> MaskedLM:
+    """The module of a model, as it is trained: attention records nothing."""
+    settings = {"remat": recipe.remat, "unroll": recipe.unroll or 1, "capture": NOTHING}
+    module = base.module.clone(dtype=jnp.dtype(recipe.dtype), **settings)
+    assert isinstance(module, MaskedLM)
+    return module
 
 
 def pretrain(

@@ -3,7 +3,7 @@
 """Sentence pairs from stretches of a corpus: BERT's instances as pointers, not as ids.
 
 The construction is that of the BERT paper's code (`create_pretraining_data.py`). It looks at the
-lengths of sentences only. Masks are drawn later, see `flaxattn.train.masking`.
+lengths of sentences only. Masks are drawn later, see `flaxattn.train.pretraining_data`.
 """
 
 import random

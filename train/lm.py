@@ -18,9 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import generation_config
 from flaxattn.pretrained import model_directory as weights
@@ -34,7 +39,6 @@ from flaxattn.train.documents import check_files
 from flaxattn.train.flops import decoder_flops
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces, read_plain
 from flaxattn.train.lm_evaluation import LanguageModelEvaluation, Samples
-from flaxattn.train.lm_feed import TextFeed
 from flaxattn.train.lm_model import (
     LanguageModel,
     LanguageModelConfig,
@@ -51,8 +55,8 @@ from flaxattn.train.lm_repeats import RepeatedRows
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.results import best_metrics, parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.state import Params
 from flaxattn.train.tokenizer_training import learn_once
-from flaxattn.train.update_memory import decoder_update_bytes
 
 
 class PreparedText(NamedTuple):
@@ -251,3 +255,88 @@ def _tokenizer(
     bad = BadRows("fail" if recipe.on_error == "fail" else "skip")
     texts = (text for document in read_plain(files, recipe, bad) for text in document)
     return learn_once(folder, lambda: train_byte_bpe(texts, recipe.vocab_size, recipe.block))
+
+
+class TextFeed:
+    """Batches by number, as `loop.Feed` wants them.
+
+    Rows of text are shuffled anew in every epoch, by (seed, epoch) alone; a batch may hold the last
+    rows of one and the first of the next. Behind them stand the rows of repeated spans, if the
+    recipe has any.
+    """
+
+    def __init__(
+        self,
+        rows: TokenRows,
+        recipe: LanguageModelRecipe,
+        part: int = 0,
+        parts: int = 1,
+        *,
+        repeats: RepeatedRows | None = None,
+    ) -> None:
+        """Take the rows of all hosts, of which this one gets a part of each batch."""
+        self._rows, self._recipe, self._part, self._parts = rows, recipe, part, parts
+        self._repeats = repeats
+        self._orders: dict[int, Int[np.ndarray, " R"]] = {}
+
+    def __len__(self) -> int:
+        return self._recipe.steps
+
+    def __getitem__(self, step: int) -> TextBatch:
+        size, text = self._recipe.batch_size, self._recipe.text_rows
+        first, stop = self._part * size // self._parts, (self._part + 1) * size // self._parts
+        batch = self._rows.batch(self._numbers(step)[first:stop], stop - first)
+        if self._repeats is not None:
+            begin = step * self._recipe.repeated_rows
+            for place in range(max(first, text), stop):
+                row = self._repeats[begin + place - text]
+                for column, values in zip(batch, row, strict=True):
+                    np.asarray(column)[place - first] = values
+        return batch
+
+    def names(self, step: int) -> list[str]:
+        """Document and tokens of every piece of the batch, and numbers of its repeated rows."""
+        count = self._recipe.repeated_rows
+        repeats = [f"repeated row {n}" for n in range(step * count, (step + 1) * count)]
+        return self._rows.names(self._numbers(step)) + repeats
+
+    def _numbers(self, step: int) -> Int[np.ndarray, " B"]:
+        size = self._recipe.text_rows
+        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), len(self._rows))
+        known = self._orders
+        self._orders = {e: known[e] if e in known else self._order(e) for e in set(epochs.tolist())}
+        found = [self._orders[epoch][place] for epoch, place in zip(epochs, places, strict=True)]
+        return np.array(found)
+
+    def _order(self, epoch: int) -> Int[np.ndarray, " R"]:
+        return np.random.default_rng([self._recipe.seed, epoch]).permutation(len(self._rows))
+
+
+_FLOAT = 4
+_OF_PARAMETERS = 5  # gradients, a checkpoint with two moments, and the copy that writes samples
+_OF_LOGITS = 3  # scores, their logarithms and their gradient, all float32
+_OF_MAPS = 2  # weights of attention, and those that dropout left
+_OF_STATES = 4  # what a layer keeps at the width of the model: inputs and outputs of its parts
+_OF_QUERIES = 2  # queries, and what their heads put out
+_OF_KEYS = 2  # keys and values
+
+
+def decoder_update_bytes(
+    config: GPT2Config | DecoderConfig, recipe: LanguageModelRecipe, params: Params
+) -> int:
+    """Bytes of an update, beside the parameters and moments that are there before it."""
+    rows, length = -(-recipe.batch_size // recipe.accumulate), recipe.block
+    item = jnp.dtype(recipe.dtype).itemsize
+    maps = _OF_MAPS * config.num_attention_heads * length * length
+    inner = (4 if config.gated else 2) * config.inner_size  # before and after the activation
+    heads = _OF_QUERIES * config.query_size + _OF_KEYS * config.key_size
+    states = length * (_OF_STATES * config.hidden_size + heads + inner)
+    layers = 1 if recipe.remat else config.num_hidden_layers
+    kept = config.num_hidden_layers * length * config.hidden_size  # the input of every layer
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+    logits = _OF_LOGITS * _FLOAT * rows * length * config.vocab_size
+    return (
+        logits
+        + item * rows * (layers * (maps + states) + kept)
+        + _OF_PARAMETERS * _FLOAT * parameters
+    )

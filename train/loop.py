@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training loop: `run`, then `train`, to be read from top to bottom.
 
-It resumes by itself, evaluates, logs, saves, and stops at the first loss that is no number. What
-is minimised comes in as a function and data as batches by number; this file knows neither a model
-nor a data format.
+It resumes by itself, evaluates, logs, saves, stops early where the recipe says so, and raises at
+the first loss that is not finite. The loss is an argument and data are batches by number; this file
+knows neither a model nor a data format.
 """
 
 import functools
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, Protocol, Self
 
 import grain
 import jax
@@ -21,7 +23,7 @@ import optax
 from absl import flags
 from jax.sharding import Mesh
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.train import sharding
 from flaxattn.train.checkpoints import Checkpoints
@@ -38,7 +40,53 @@ from flaxattn.train.state import (
     initial_state,
     update_function,
 )
-from flaxattn.train.stopping import Stopping
+
+
+class Stopping:
+    """Watches for SIGTERM and SIGINT while its block runs; a second signal ends at once.
+
+    On several hosts jax's own service watches for SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self._signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if jax.process_count() == 1:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def asked(self, step: int) -> bool:
+        """Return whether to stop after update `step`; the same answer on every host."""
+        if jax.process_count() == 1:
+            return self._signal != 0
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.reached_preemption_sync_point(step)
+
+    def leave(self, step: int) -> None:
+        """End the run, the state of `step` being saved."""
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise StopRequestedError(f"stopped and saved after update {step}; the same command goes on")
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self._signal:  # they mean it
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._signal = number
+
 
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 

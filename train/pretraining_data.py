@@ -1,23 +1,31 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Batches for BERT pretraining by number: rows of a plan, their ids, and masks drawn afresh.
+"""Batches for BERT pretraining by number: plans of sequences, their ids, and masks drawn anew.
 
 A batch is a function of corpus, recipe and step alone, so it is the same for any number of hosts,
 worker processes and restarts. This file knows no model and no loss.
 """
 
 import dataclasses
+import functools
+import hashlib
+import json
+import sys
 from bisect import bisect_right
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int32, UInt64
 
 from flaxattn.errors import InputError
+from flaxattn.files import remove_abandoned, sha256_of, written_whole
+from flaxattn.store.folder_lock import locked
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.train.columns import mapped
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.draws import raw_draws
-from flaxattn.train.masking import Masked, choose_masks, continuation_pieces, draws_needed
+from flaxattn.train.instances import write_plan
 from flaxattn.train.packing import (
     AnyArray,
     Packing,
@@ -26,8 +34,8 @@ from flaxattn.train.packing import (
     lengths,
     packing_of,
     spread,
+    write_packed,
 )
-from flaxattn.train.plans import Plans
 from flaxattn.train.recipe import PretrainRecipe
 
 
@@ -317,3 +325,191 @@ def heldout_batches(
     """
     batches = Batches(corpus, tokenizer, recipe, "heldout", part, parts)
     return HeldoutBatches(batches, length, recipe.evaluate_batches)
+
+
+_LAST = np.uint64(2**64 - 1)
+
+
+class Masked(NamedTuple):
+    """A batch with hidden tokens; rows with fewer than P have zeros at the end.
+
+    Attributes:
+        input_ids: what the model sees.
+        positions: chosen positions, ascending.
+        ids: what stood there.
+        weights: 1 where a position was chosen.
+    """
+
+    input_ids: Int32[np.ndarray, "B S"]
+    positions: Int32[np.ndarray, "B P"]
+    ids: Int32[np.ndarray, "B P"]
+    weights: Float32[np.ndarray, "B P"]
+
+
+def continuation_pieces(tokenizer: Tokenizer) -> Bool[np.ndarray, " V"]:
+    """Mask of the tokens of a WordPiece vocabulary that continue a word, such as `##ing`."""
+    table = np.zeros(tokenizer.vocab_size, bool)
+    for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
+        table[number] = piece.startswith("##") and len(piece) > 2
+    return table
+
+
+def draws_needed(length: int, most: int) -> int:
+    """Numbers per row that `choose_masks` takes."""
+    return length + 2 * most
+
+
+def choose_masks(
+    ids: Int32[np.ndarray, "B S"],
+    candidates: Bool[np.ndarray, "B S"],
+    counts: Int32[np.ndarray, " B"],
+    most: int,
+    draws: UInt64[np.ndarray, "B N"],
+    *,
+    vocabulary: int,
+    mask_id: int,
+    continues: Bool[np.ndarray, "B S"] | None = None,
+) -> Masked:
+    """Hide tokens: 80 % become the mask, 10 % stay, 10 % become any id of the vocabulary."""
+    length = ids.shape[1]
+    keys = np.where(candidates, draws[:, :length], _LAST)
+    if continues is None:
+        order = np.argsort(keys, axis=1)[:, :most]
+        counts = np.minimum(counts, candidates.sum(1))
+        chosen = np.where(np.arange(order.shape[1]) < counts[:, None], order, length)
+    else:
+        picked = _whole_words(candidates, continues, counts, keys)
+        chosen = np.where(picked, np.arange(length), length)
+    chosen = np.sort(chosen, axis=1)[:, :most]
+    chosen = np.pad(chosen, ((0, 0), (0, most - chosen.shape[1])), constant_values=length)
+    real = chosen < length
+    positions = np.where(real, chosen, 0).astype(np.int32)
+    before = np.take_along_axis(ids, positions, axis=1)
+    kind = draws[:, length : length + most] / 2.0**64
+    anything = draws[:, length + most :] % np.uint64(vocabulary)
+    after = np.where(kind < 0.8, mask_id, np.where(kind < 0.9, before, anything.astype(np.int32)))
+    hidden = ids.copy()
+    hidden[np.nonzero(real)[0], chosen[real]] = after[real]
+    return Masked(hidden, positions, np.where(real, before, 0), real.astype(np.float32))
+
+
+def _whole_words(
+    candidates: Bool[np.ndarray, "B S"],
+    continues: Bool[np.ndarray, "B S"],
+    counts: Int32[np.ndarray, " B"],
+    keys: UInt64[np.ndarray, "B S"],
+) -> Bool[np.ndarray, "B S"]:
+    """Positions of whole words, taken in random order as long as they fit."""
+    rows, length = candidates.shape
+    inside = candidates & continues
+    inside[:, 1:] &= candidates[:, :-1]
+    inside[:, 0] = False
+    starts = candidates & ~inside
+    word = np.where(candidates, np.cumsum(starts, axis=1), 0)  # from 1; 0 is no word
+    places = word + np.arange(rows)[:, None] * (length + 1)
+    sizes = np.bincount(places[candidates], minlength=rows * (length + 1)).reshape(rows, -1)
+    order = np.argsort(np.where(starts, keys, _LAST), axis=1)
+    ranked = np.take_along_axis(word, order, axis=1)
+    room, row = counts.astype(np.int64), np.arange(rows)
+    taken = np.zeros(sizes.shape, bool)
+    for rank in range(int(starts.sum(1).max(initial=0))):
+        number = ranked[:, rank]
+        size = sizes[row, number]
+        fits = starts[row, order[:, rank]] & (size <= room)
+        taken[row[fits], number[fits]] = True
+        room = room - size * fits
+        if not room.any():
+            break
+    return np.take_along_axis(taken, word, axis=1) & candidates
+
+
+_COUNTS = "counts.json"
+_KEPT = 2  # of the plans of one training run
+_SAID_FROM = 50_000_000  # tokens; fewer are planned in seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Plans:
+    """Plans of one label.
+
+    Attributes:
+        corpus: what is planned.
+        recipe: seed, share of short sequences and pairs per row.
+        label: keeps the random numbers of training and evaluation apart.
+        keep_all: whether old plans stay.
+    """
+
+    corpus: TokenCorpus
+    recipe: PretrainRecipe
+    label: str
+    keep_all: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the plans."""
+        return self.corpus.folder / "plans"
+
+    @functools.cached_property
+    def _prefix(self) -> str:
+        made_of = [self.corpus.digest, self.recipe.seed, self.recipe.short_sequence_prob]
+        made_of += [self.recipe.pack] * (self.recipe.pack > 1)
+        return f"{self.label}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
+
+    def key(self, length: int, epoch: int) -> str:
+        """Key that the random numbers of a pass are drawn from."""
+        return f"{self.recipe.seed}/{self.label}/{length}/{epoch}"
+
+    def rows(self, length: int, epoch: int) -> np.ndarray:
+        """The plan of a pass: an array `[R, N]` of `PAIR`, read through a map."""
+        name = self._name(length, epoch)
+        with locked(self.folder / ".lock"):
+            self._clean(epoch)
+            if not self._intact(name):
+                self._make(name, length, epoch)
+            return mapped(self.folder / f"{name}.npy").reshape(-1, self.recipe.pack)
+
+    def count(self, length: int, epoch: int) -> int:
+        """R, how many rows a pass has."""
+        name = self._name(length, epoch)
+        if name not in (counts := self._counts()):
+            self.rows(length, epoch)
+            counts = self._counts()
+        return counts[name]["rows"]
+
+    def _name(self, length: int, epoch: int) -> str:
+        return f"{self._prefix}-{length}-{epoch}"
+
+    def _counts(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / _COUNTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _intact(self, name: str) -> bool:
+        path, known = self.folder / f"{name}.npy", self._counts().get(name)
+        return known is not None and path.is_file() and sha256_of(path) == known["sha256"]
+
+    def _make(self, name: str, length: int, epoch: int) -> None:
+        recipe, key = self.recipe, self.key(length, epoch)
+        if (size := len(self.corpus.tokens)) >= _SAID_FROM:
+            what = f"pass {epoch + 1} at length {length} ({self.label})"
+            print(f"planning {what}: {size:,} tokens", file=sys.stderr, flush=True)
+        with written_whole(self.folder, last=_COUNTS) as staging:
+            path = staging / f"{name}.npy"
+            rows = write_plan(path, self.corpus, length, recipe.short_sequence_prob, key)
+            if recipe.pack > 1:
+                loose = path.rename(staging / f"{name}-loose.npy")
+                rows = write_packed(loose, path, length, recipe.pack, key)
+                loose.unlink()
+            counts = {**self._counts(), name: {"rows": rows, "sha256": sha256_of(path)}}
+            (staging / _COUNTS).write_text(json.dumps(counts, indent=1), encoding="utf-8")
+
+    def _clean(self, epoch: int) -> None:
+        """Remove plans that are no longer needed, and what killed processes left."""
+        remove_abandoned(self.folder, ".*.part")
+        if not self.keep_all:
+            for path in self.folder.glob(f"{self.label}-*.npy"):
+                ours = path.name.startswith(f"{self._prefix}-")
+                if not ours or int(path.stem.rsplit("-", 1)[1]) <= epoch - _KEPT:
+                    path.unlink(missing_ok=True)

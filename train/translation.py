@@ -4,9 +4,9 @@
 
     flaxattn train translation --data train.de train.en --dev val.de val.en --out RUN
 
-Everything happens in one go: a BPE vocabulary is learnt, pairs are dealt into buckets by length,
-the model is trained with `flaxattn.train.loop`, judged on the dev set by loss and by BLEU, and
-written to RUN/model as a Hugging Face directory.
+A BPE vocabulary is learnt, pairs are sorted into buckets by length, the model is trained with
+`flaxattn.train.loop`, evaluated on the dev set by loss and BLEU, and written to RUN/model as a
+Hugging Face directory.
 """
 
 import hashlib
@@ -15,31 +15,41 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.measures.translation_quality import sacrebleu_metrics
+from flaxattn.kernels.contract import NOTHING
+from flaxattn.measures.translation_quality import Score, bleu, sacrebleu_metrics
+from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.rnn import RnnLM
+from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.translation_batches import write
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.vocabulary_training import EOS, PAD
 from flaxattn.train import loop, sharding
+from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
 from flaxattn.train.results import best_metrics, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
+from flaxattn.train.state import LossFunction, Params
 from flaxattn.train.translation_data import (
     EncodedPairs,
+    TranslationBatch,
     TranslationFeed,
     Vocabularies,
     batches_per_epoch,
+    buckets,
     encode_pairs,
     learn_vocabularies,
-)
-from flaxattn.train.translation_evaluation import TranslationEvaluation
-from flaxattn.train.translation_model import (
-    batch_totals,
-    build_module,
-    initial_parameters,
-    loss_function,
 )
 from flaxattn.train.translation_recipe import TranslationRecipe
 
@@ -175,3 +185,158 @@ def _vocabularies(
 def _digest(vocabularies: Vocabularies) -> str:
     texts = [tokenizer.backend.to_str() for tokenizer in vocabularies if tokenizer]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+_ROWS = 64  # sentences translated at a time
+
+
+class TranslationEvaluation:
+    """Metrics on a dev set, as `loop.Task` wants them."""
+
+    def __init__(
+        self,
+        module: Any,
+        loss: LossFunction,
+        dev: EncodedPairs,
+        vocabularies: Vocabularies,
+        recipe: TranslationRecipe,
+        mesh: Mesh,
+    ) -> None:
+        """Prepare."""
+        self._module, self._dev, self._recipe, self._mesh = module, dev, recipe, mesh
+        self._vocabularies = vocabularies
+        if recipe.bleu_sentences:
+            sacrebleu_metrics()
+        one = {"words": jnp.ones(())}
+        self._sums = jax.jit(lambda params, batch: loss(params, batch, None, one)[1])
+
+    def __call__(self, params: Params, step: int = 0) -> dict[str, float]:
+        """`loss`, `nll`, `accuracy` and `perplexity` per token, and `bleu` where it is wanted."""
+        del step
+        found = self._forced(params)
+        if self._recipe.bleu_sentences:
+            found["bleu"] = self.bleu(params, self._recipe.bleu_sentences).value
+        return found
+
+    @property
+    def signature(self) -> str:
+        """Signature of sacrebleu for `bleu`; empty where no BLEU is wanted."""
+        return bleu(["-"], ["-"]).signature if self._recipe.bleu_sentences else ""
+
+    def bleu(self, params: Params, count: int, **settings: Any) -> Score:
+        """BLEU of the first dev sentences, translated greedily unless told otherwise."""
+        pairs = self._dev.pairs[:count]
+        told = self.translations(params, count, **settings)
+        return bleu(told, [pair.target for pair in pairs])
+
+    def translations(self, params: Params, count: int, **settings: Any) -> list[str]:
+        """Translate the first dev sentences; arguments as for `bleu`."""
+        local = jax.tree.map(jnp.asarray, sharding.gather(params))
+        module = self._module
+        model = PretrainedSeq2Seq(module, local, None, module.config, "in training")
+        side, writer = self._dev.source, self._vocabularies.writer
+        rows: Sequence[Any] = np.split(side.ids, side.starts[1:-1])[:count]
+        found = write(model, rows, batch=min(_ROWS, len(rows)), **settings)
+        return [writer.decode(best.ids.tolist()) for best, *_ in found]
+
+    def _forced(self, params: Params) -> dict[str, float]:
+        """Means over the real target tokens of the dev set."""
+        sums, words = [], 0.0
+        for length, numbers in buckets(self._dev, self._recipe, np.arange(self._dev.size)):
+            batch = self._dev.batch(numbers, (self._recipe.rows(length), length))
+            words += float(batch.label_mask.sum())
+            part, parts = jax.process_index(), jax.process_count()
+            rows = len(batch.input_ids) // parts
+            mine = type(batch)(*(array[part * rows : (part + 1) * rows] for array in batch))
+            sums.append(self._sums(params, sharding.place_batch(mine, self._mesh)))
+        loop.fetch(sums)
+        means = {name: sum(row[name] for row in sums) / words for name in sums[0]}
+        return {**means, "perplexity": float(np.exp(min(means["nll"], 100.0)))}
+
+
+_RNN_SHAPE = (
+    "embedding_size",
+    "hidden_size",
+    "attention",
+    "attention_size",
+    "readout_size",
+    "dropout",
+)
+_TRANSFORMER_SHAPE = (
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "activation_function",
+    "positions",
+    "norm_first",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "tie_word_embeddings",
+)
+
+
+def build_module(recipe: TranslationRecipe, vocabularies: Vocabularies) -> Any:
+    """The model of a recipe; attention records nothing while it trains."""
+    source, target = vocabularies.source.vocab_size, vocabularies.writer.vocab_size
+    common = {
+        "vocab_size": source,
+        "decoder_vocab_size": None if target == source else target,
+        "max_position_embeddings": recipe.max_position_embeddings,
+        "pad_token_id": PAD,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": PAD,
+    }
+    options: dict[str, Any] = {
+        "dtype": jnp.dtype(recipe.dtype),
+        "capture": NOTHING,
+        "remat": recipe.remat,
+    }
+    if recipe.model_type == "rnn":
+        shape = {name: getattr(recipe, name) for name in _RNN_SHAPE}
+        return RnnLM(RnnConfig(**common, **shape), **options)
+    shape = {name: getattr(recipe, name) for name in _TRANSFORMER_SHAPE}
+    config = Seq2SeqConfig(
+        **common,
+        **shape,
+        share_encoder_decoder_embeddings=recipe.shared_vocabulary,
+        init_std=recipe.init_std or recipe.d_model**-0.5,
+    )
+    return Seq2SeqLM(config, **options, unroll=recipe.unroll or 1)
+
+
+def initial_parameters(module: Any, seed: int) -> Params:
+    """The parameters that training starts from."""
+    ids = jnp.zeros((1, 1), jnp.int32)
+    return jax.jit(module.init)(jax.random.key(seed), ids)["params"]
+
+
+def loss_function(module: Any, smoothing: float) -> LossFunction:
+    """Loss of the module on a batch, in the form the loop takes."""
+
+    def loss(
+        params: Params, batch: TranslationBatch, dropout: Array | None, totals: Totals
+    ) -> tuple[Array, Metrics]:
+        labels = jnp.asarray(batch.labels)
+        out = module.apply(
+            {"params": params},
+            batch.input_ids,
+            batch.attention_mask,
+            shifted_right(labels, module.config),
+            deterministic=dropout is None,
+            rngs=None if dropout is None else {"dropout": dropout},
+        )
+        assert isinstance(out, Seq2SeqOutput)
+        assert out.logits is not None
+        return token_loss(out.logits, labels, batch.label_mask, totals, smoothing)
+
+    return loss
+
+
+def batch_totals(batch: TranslationBatch) -> Totals:
+    """Denominators of a batch's losses."""
+    return {"words": jnp.asarray(batch.label_mask, jnp.float32).sum()}

@@ -8,26 +8,37 @@
 `W_K^T (W_E^T W_E) W_Q` and `W_O (W_U W_E) W_V`, which are the ones that are made. No text is read.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from flaxattn.attribution.circuit_weights import CircuitWeights, circuit_weights
+from flaxattn.attribution.circuit_weights import (
+    CircuitWeights,
+    circuit_weights,
+    embedding_norm,
+    projected,
+    reading_norms,
+    root,
+)
 from flaxattn.attribution.composition import compositions, random_composition
-from flaxattn.attribution.position_preference import position_preference
-from flaxattn.attribution.prefix_matching import prefix_scores
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.circuit_scores import Composition, HeadCircuits
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.bert_layers import RelativeBias
 from flaxattn.models.decoder import kinds_of_layers
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.relative_positions import relative_bias
 from flaxattn.models.rotary import Rotation, rotate, rotations_at
-from flaxattn.pretrained.head_projections import head_projections
+from flaxattn.models.t5_config import T5Config
+from flaxattn.pretrained.head_projections import HeadProjections, head_projections
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 
 _FEWEST = 2
 DISTANCES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
@@ -267,3 +278,158 @@ def _distances(model: Pretrained, distances: Sequence[int] | None) -> tuple[int,
             f"key, received {list(distances)!r}.\nLeave them out for the default."
         )
     return tuple(distances)
+
+
+def position_preference(
+    model: Pretrained, side: str, heads: HeadProjections, count: int = 256
+) -> Float[np.ndarray, "L H 3"] | None:
+    """Mean attention on the positions at -1, 0 and +1 of a query that reads positions alone.
+
+    Costs a square of `count` positions for each head.
+    """
+    if side == "cross":
+        return None
+    table = _table(model, side)
+    count = count if table is None else min(count, len(table))
+    biases = _biases(model, side, count)
+    if table is None and biases is None:
+        return None
+    shares = np.full((*heads.present.shape, 3), np.nan)
+    norms = reading_norms(model, side)
+    norms = norms * len(shares) if len(norms) == 1 else norms
+    shared = heads.query.shape[1] // heads.key.shape[1]
+    for layer, head in np.argwhere(heads.present).tolist():
+        scores = 0.0 if biases is None else biases[min(layer, len(biases) - 1), head]
+        if table is not None:
+            norm, group = norms[layer], head // shared
+            x = table[:count] if norm is None else norm.applied(table[:count])
+            query = x @ heads.query[layer, head] + heads.query_bias[layer, head]
+            key = x @ heads.key[layer, group] + heads.key_bias[layer, group]
+            scores = scores + query @ key.T * _scale(model, heads)
+        shares[layer, head] = _near(np.asarray(scores), causal=side == "decoder")
+    return shares
+
+
+def _near(scores: Float[np.ndarray, "N N"], causal: bool) -> list[float]:
+    """Mean share of the softmax below, on and above the diagonal."""
+    if causal:
+        scores = np.where(np.tri(len(scores), dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    diagonals = [np.diagonal(weights, offset) for offset in (-1, 0, 1)]
+    seen = [a.size > 0 and not (causal and n == 2) for n, a in enumerate(diagonals)]
+    return [float(a.mean()) if s else math.nan for a, s in zip(diagonals, seen, strict=True)]
+
+
+def _scale(model: Pretrained, heads: HeadProjections) -> float:
+    """Factor on the product of query and key."""
+    stated = getattr(model.config, "score_scale", None)
+    return heads.query.shape[-1] ** -0.5 if stated is None else stated
+
+
+def _table(model: Pretrained, side: str) -> Float[np.ndarray, "N E"] | None:
+    """Positions as the first layer finds them where there is no word; None for none."""
+    if not hasattr(model, "positions"):
+        return None
+    try:
+        own = isinstance(model, PretrainedSeq2Seq)
+        table = model.positions(side) if own else model.positions()  # type: ignore - of some
+    except InputError:
+        return None
+    norm = embedding_norm(model, side)
+    rows = np.asarray(table, np.float64)
+    rows = projected(model, rows if norm is None else norm.applied(rows))
+    projection = root(model).get("embedding_projection")
+    return rows if projection is None else rows + np.asarray(projection["bias"])
+
+
+def _biases(model: Pretrained, side: str, count: int) -> Float[np.ndarray, "L H N N"] | None:
+    """Biases of scores by distance: of every layer, or one for all."""
+    config, parameters = model.config, root(model)
+    if isinstance(config, T5Config):
+        far, both = config.relative_attention_max_distance, side == "encoder"
+        table = jnp.asarray(parameters[f"{side}_bias"]["embedding"])
+        functions = [relative_bias(one, far, both) for one in table.reshape(-1, *table.shape[-2:])]
+    elif isinstance(config, BertConfig) and config.variant.relative:
+        function: Any = RelativeBias(config).apply({"params": parameters["relative_bias"]})
+        functions = [function]
+    else:
+        return None
+    places = jnp.arange(count)
+    biases = [function(places[:, None], places[None]) for function in functions]
+    return np.asarray(jnp.stack(biases), np.float64)
+
+
+class _Writes(NamedTuple):
+    """Factors of what the H heads of an earlier layer write: values, outputs and tokens' size."""
+
+    value: Float[np.ndarray, "H E D"]
+    output: Float[np.ndarray, "H D E"]
+    size: Float[np.ndarray, "H D D"]
+
+
+class _Reads(NamedTuple):
+    """Factors of what the H heads of a later layer read: keys, queries' tokens and their size."""
+
+    key: Float[np.ndarray, "H E D"]
+    query: Float[np.ndarray, "H E D"]
+    size: Float[np.ndarray, "H D D"]
+
+
+def prefix_scores(
+    writer: CircuitWeights, reader: CircuitWeights, earlier: Bool[np.ndarray, "M N L H"]
+) -> Float[np.ndarray, "M N L H"]:
+    """Score of each head behind each earlier one; nan for other pairs, and where all is 0.
+
+    Costs two products `[H D, E] [E, H D]` for each pair of layers, in float64.
+    """
+    scores = np.full(earlier.shape, np.nan)
+    tokens = reader.tokens
+    if tokens is None:
+        return scores
+    reads = []
+    for layer in range(len(reader.heads.query)):
+        query = reader.heads.query[layer].astype(np.float64)
+        size = query.swapaxes(-1, -2) @ tokens.queries @ query
+        key = _for_queries(reader.heads, reader.heads.key[layer])
+        reads.append(_Reads(key, tokens.matched @ query, size))
+    for first in range(len(writer.heads.value)):
+        if not earlier[first].any():
+            continue
+        value = _for_queries(writer.heads, writer.heads.value[first])
+        size = value.swapaxes(-1, -2) @ tokens.keys @ value
+        writes = _Writes(value, writer.heads.output[first].astype(np.float64), size)
+        for second, read in enumerate(reads):
+            if earlier[first, :, second].any():
+                scores[first, :, second] = _between(writes, read)
+    return np.where(earlier, scores, np.nan)
+
+
+def _between(writes: _Writes, reads: _Reads) -> Float[np.ndarray, "N H"]:
+    """Scores of the heads of a layer behind those of an earlier one."""
+    depth = writes.output.shape[1]
+    composed = _products(writes.output, reads.key)  # W_O' W_K
+    matched = _products(writes.value.swapaxes(-1, -2), reads.query)  # W_V'^T W_E^T W_E W_Q
+    traces = (composed * matched).sum((-1, -2))
+    left = writes.size[:, None] @ composed
+    squares = (left * (composed @ reads.size[None])).sum((-1, -2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return traces / np.sqrt(depth * np.maximum(squares, 0))
+
+
+def _products(
+    left: Float[np.ndarray, "N D E"], right: Float[np.ndarray, "H E C"]
+) -> Float[np.ndarray, "N H D C"]:
+    """Products of every matrix on the left with every one on the right, as one product."""
+    count, depth, width = left.shape
+    flat = np.moveaxis(right, 1, 0).reshape(width, -1)
+    both = (left.reshape(-1, width) @ flat).reshape(count, depth, len(right), -1)
+    return np.moveaxis(both, 1, 2)
+
+
+def _for_queries(
+    heads: HeadProjections, kernels: Float[np.ndarray, "G E D"]
+) -> Float[np.ndarray, "H E D"]:
+    """Kernels of keys or values in float64, repeated for the query heads that share them."""
+    shared = heads.query.shape[1] // len(kernels)
+    return np.repeat(kernels.astype(np.float64), shared, axis=0)

@@ -6,11 +6,12 @@ Not here: finding the directory (`hub`), the files (`tensor_file`), whether a ch
 belong together (`matching`).
 """
 
+import difflib
 import functools
 import glob
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,11 @@ from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match as matching
 from flaxattn.pretrained import sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
-from flaxattn.pretrained.esm_names import with_frequencies
+from flaxattn.pretrained.encoder_names import with_frequencies
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
 from flaxattn.pretrained.name_tables import Family, NameRow
-from flaxattn.pretrained.nearest_type import nearest_type
 from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
-from flaxattn.pretrained.t5_names import ties_output
+from flaxattn.pretrained.seq2seq_names import ties_output
 from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file as tensorfile
@@ -340,3 +340,37 @@ def _remove_shards(directory: Path) -> None:
         (directory / tensorfile.INDEX).unlink()
         for path in directory.glob("model-*-of-*.safetensors"):
             path.unlink()
+
+
+# What a class of Hugging Face is for, and kinds of models with that purpose, the closest first.
+_BY_PURPOSE = (
+    (("ForCausalLM", "LMHeadModel"), ("llama", "gpt2")),
+    (("ForConditionalGeneration", "MTModel"), ("t5", "bart")),
+    (("",), ("modernbert", "bert")),
+)
+
+
+def nearest_type(settings: Mapping[str, Any], known: Sequence[str]) -> str:
+    """Name the supported model type that is most like a given one.
+
+    A type of a similar name is preferred, such as `gpt2` for `gpt_neo`; then one that is made for
+    the same purpose.
+    """
+    kind, classes = settings.get("model_type"), settings.get("architectures")
+    if isinstance(kind, str):
+        inside = sorted((name for name in known if _stem(name) in kind), key=len, reverse=True)
+        if close := difflib.get_close_matches(kind, known, n=1, cutoff=0.7) or inside:
+            return close[0]
+    head = classes[0] if isinstance(classes, list) and classes else ""
+    if settings.get("is_encoder_decoder") is True:
+        head = "ForConditionalGeneration"
+    for ends, names in _BY_PURPOSE:
+        if str(head).endswith(ends):
+            return next((name for name in names if name in known), known[0])
+    return known[0]
+
+
+def _stem(name: str) -> str:
+    """A type without its version, where that leaves a word."""
+    stem = name.rstrip("0123456789")
+    return stem if len(stem) > 2 else name

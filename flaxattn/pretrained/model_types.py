@@ -35,14 +35,10 @@ from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.models.t5_config import KINDS, T5Config
-from flaxattn.pretrained.decoder_names import decoder_names
-from flaxattn.pretrained.encoder_names import ENCODERS
-from flaxattn.pretrained.gpt2_names import GPT2_NAMES
-from flaxattn.pretrained.modernbert_names import MODERNBERT
+from flaxattn.pretrained.decoder_names import GPT2_NAMES, decoder_names
+from flaxattn.pretrained.encoder_names import ENCODERS, MODERNBERT
 from flaxattn.pretrained.name_tables import Family
-from flaxattn.pretrained.rnn_names import RNN_NAMES
-from flaxattn.pretrained.seq2seq_names import SEQ2SEQ
-from flaxattn.pretrained.t5_names import t5_names
+from flaxattn.pretrained.seq2seq_names import RNN_NAMES, SEQ2SEQ, t5_names
 
 _EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "olmoe", "phimoe", "dbrx", "llama4")
 _LATENT = ("deepseek_v2", "deepseek_v3")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of names: what a tensor is called in a Hugging Face checkpoint, and where it is in ours.
 
-A family of models has one `Family`; `bert_names` and `seq2seq_names` hold them. Only names and
-axes; nothing here reads a file or touches a number.
+A family of models has one `Family`; they are in `encoder_names`, `decoder_names` and
+`seq2seq_names`. Only names and axes; nothing here reads a file or touches a number.
 """
 
 import collections

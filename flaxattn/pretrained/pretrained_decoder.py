@@ -24,7 +24,6 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import generation_config, prompts, streaming
 from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained.chat_model import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
@@ -32,6 +31,7 @@ from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
+from flaxattn.pretrained.prompts import ChatModel
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.chat_template import Chat, chats_of
 from flaxattn.text.token_spans import decoded_spans

@@ -1,16 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A whole job: from files and a model to a store, by a call that may be repeated until it is done.
+"""Run a resumable extraction job from files and a model to a store.
 
-Locks the folder, plans, sees whether there is room, has the shards that are missing committed, and
-tells how it goes. What is shown of that is decided in `commands.extract_progress`, and how one
-shard comes about in `commit`.
+A job locks the folder, plans, checks the free space, and commits the shards that are missing, here
+or on Ray. A dry run only describes it. How progress is shown is decided in
+`commands.extract_progress`, and how one shard is written in `commit_shards`.
 """
 
 import contextlib
 import dataclasses
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 
 import jax
 
-from flaxattn.corpus.input_files import InputFile, Name, find_inputs
+from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.input_files import InputFile, Name, find_inputs, kept_inputs
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError, check_arguments
 from flaxattn.kernels.contract import Capture
@@ -26,8 +28,6 @@ from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
-from flaxattn.store.dry_run import survey
-from flaxattn.store.engines import engine_of
 from flaxattn.store.folder_lock import held
 from flaxattn.store.job import (
     WEIGHTS,
@@ -42,7 +42,9 @@ from flaxattn.store.job import (
     report_of,
 )
 from flaxattn.store.job_plan import Settings, read_plan
-from flaxattn.store.make_plan import prepare
+from flaxattn.store.make_plan import check_same, make_plan, prepare
+from flaxattn.store.ray_engine import on_ray
+from flaxattn.store.ray_session import RayOptions
 from flaxattn.store.shard_writer import ShardReport
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
@@ -247,3 +249,52 @@ def refuse_started(store: Path) -> None:
             f"{store} holds an extraction\n"
             "leave out --fresh to finish it, or name another folder after --out"
         )
+
+
+def survey(store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None) -> JobReport:
+    """Describe what a job would do. Only temporary files are written."""
+    started, watcher = time.monotonic(), watcher or Watcher()
+    models = folders(model)
+    check_request(list(models.values()), asked)
+    name, first = next(iter(models.items()))
+    whole = store / name if name else store
+    with tempfile.TemporaryDirectory() as folder:
+        kept = store if kept_inputs(store) else Path(folder)
+        files = find_inputs(asked.inputs, folder=kept, kind=asked.kind)
+        plan, measure, size = prepare_arguments(first, asked, files)
+        if found := read_plan(whole):
+            check_same(whole, found, plan)
+            plan = found
+        else:
+            bad = BadRows(asked.settings.on_error, Path(folder))
+            plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
+    works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
+    report = report_of(store, works, time.monotonic() - started)
+    place = next(path for path in (store, *store.absolute().parents) if path.exists())
+    return dataclasses.replace(report, free=shutil.disk_usage(place).free)
+
+
+ENGINES = ("local", "ray")
+
+
+@contextlib.contextmanager
+def engine_of(
+    engine: str, ray_options: Mapping[str, Any] | None, options: Options
+) -> Iterator[Commit]:
+    """Yield the function that commits the shards of a job; a cluster stays connected meanwhile."""
+    given = dict(ray_options or {})
+    if engine not in ENGINES:
+        raise InputError(f"engine {engine!r} is unknown\nchoose one of {', '.join(ENGINES)}")
+    known = [field.name for field in dataclasses.fields(RayOptions)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise InputError(f"ray_options has no field {unknown[0]!r}\nknown: {', '.join(known)}")
+    if engine == "local":
+        if given:
+            raise InputError(
+                "options of Ray are given, but the engine is local\n"
+                f"received {', '.join(sorted(given))}\nchoose the engine ray, or leave them out"
+            )
+        yield commit_shards
+        return
+    with on_ray(RayOptions(**given), options) as commit:
+        yield commit

@@ -9,6 +9,7 @@ others are being written. How a shard is read is in `flaxattn.store.shard`.
 import bisect
 import functools
 import hashlib
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Shaped
 
-from flaxattn.errors import InputError, StoreError, check_arguments
+from flaxattn.errors import InputError, StoreError, UnavailableError, check_arguments
 from flaxattn.pipeline.online_moments import summed
 from flaxattn.store.seals import consistent, damaged, parse_json, small_file
 from flaxattn.store.shard import Shard
+from flaxattn.store.shard_tables import lengths
 from flaxattn.store.store_layout import (
     HEADS,
     MANIFEST,
@@ -31,11 +33,14 @@ from flaxattn.store.store_layout import (
     SHARDS,
     TEXTS,
     TOKENS,
+    TokenSides,
+    places,
+    rows_of,
     shard_folder,
     shard_name,
     shard_numbers,
 )
-from flaxattn.trace.record import SIDES
+from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _OPEN = 128  # shards whose manifests and offsets are kept in memory
@@ -324,9 +329,7 @@ class Store:
             ImportError: If xarray is not installed.
             StoreError: As for `weights`.
         """
-        from flaxattn.store.to_xarray import dataset
-
-        return dataset(self[example])
+        return as_xarray(self[example])
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], str]:
@@ -386,3 +389,50 @@ def as_float32(values: np.ndarray, field: str) -> np.ndarray:
     scale = np.float32(255) if values.dtype == np.uint8 and field in OF_MAPS else None
     whole = values.astype(np.float32)
     return whole if scale is None else whole / scale
+
+
+def as_xarray(trace: Trace) -> Any:
+    """All arrays and statistics of a text, named `encoder.weights`, `encoder.entropy`, …."""
+    try:
+        xarray = importlib.import_module("xarray")
+    except ImportError as error:
+        raise UnavailableError(
+            "to_xarray needs the package xarray, which is not installed\npip install xarray"
+        ) from error
+    size, found, labels = lengths(trace), {}, {}
+    tokens = {"source": trace.tokens, "target": trace.decoder_tokens or trace.written}
+    for kind, count in size.items():
+        for dimension in (kind, f"{kind}_key"):
+            labels[dimension] = np.arange(count)
+            labels[f"{kind}_token"] = (kind, list(tokens[kind][0]))
+    for side, seen in trace.sides.items():
+        where = places(side, "target" in size)
+        labels |= {f"{side}_layer": list(seen.layers), f"{side}_head": list(seen.heads)}
+        found |= _variables(side, seen, where, labels)
+    return xarray.Dataset(found, coords=labels)
+
+
+def _variables(
+    side: str, record: AttentionRecord, where: TokenSides, labels: dict[str, Any]
+) -> dict[str, tuple[Any, ...]]:
+    """Dimensions and values of each array of a side."""
+    heads, found = [f"{side}_layer", f"{side}_head"], {}
+    rows, columns = where.queries, f"{where.keys}_key"
+    for axis, window in ((0, record.query_window), (1, record.key_window)):
+        if window is not None:  # its maps have positions of their own
+            name = f"{side}_{('query', 'key')[axis]}"
+            labels[name] = np.arange(*window)
+            rows, columns = (name, columns) if axis == 0 else (rows, name)
+    for name in FIELDS:
+        if (array := getattr(record, name)) is None:
+            continue
+        if name in OF_MAPS:
+            found[f"{side}.{name}"] = ([*heads, rows, columns], np.asarray(array)[:, 0])
+        else:
+            dimensions = [*heads, rows_of(name, where), f"{side}_{name}_depth"]
+            found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0].swapaxes(1, 2))
+    for name, array in record.stats.items():
+        rank = [f"{side}_rank"] if array.ndim == 5 else []
+        dimensions = [*heads, rows_of(name, where), *rank]
+        found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0])
+    return found

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One self-contained, offline HTML file: assets and a payload in, a `Page` out.
 
-It knows nothing of attention. What a browser runs or shows is in `assets/`; a payload reaches it
-only as escaped JSON, and a content security policy forbids everything else.
+It knows nothing of attention. Scripts are linked into one; a payload reaches the browser only as
+escaped JSON, and a content security policy forbids everything else.
 """
 
 import base64
@@ -13,7 +13,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from flaxattn.files import readable_size, write_text
 from flaxattn.views.payloads.asset_files import read_asset
 from flaxattn.views.payloads.encoded_weights import script_json, visible
 from flaxattn.views.payloads.packed_blocks import decompressed, pack
-from flaxattn.views.script_linking import link
 
 _PAYLOAD = re.compile(r'(?<=class="flaxattn-payload">)(.*?)(?=</script>)')
 
@@ -118,3 +117,68 @@ def read_style(name: str) -> str:
 def text_hash(text: str) -> str:
     """The name by which a content security policy allows exactly this inline text."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+_IMPORT = re.compile(r'^import \{([^{}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+_DECLARED = re.compile(
+    r"^(export )?(?:async )?(?:function\*?|class|const|let|var) (\w+)", re.MULTILINE
+)
+_LEFT = re.compile(r"^(?:import|export)\b.*|^(?:const|let|var) [\[{].*", re.MULTILINE)
+_BLOCK = re.compile(r"^[ \t]*/\*.*?\*/\n", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+
+
+def link(entry: str, read: Callable[[str], str]) -> str:
+    """One strict script with everything that a module needs, each module after those it imports.
+
+    Whole lines of comment and indentation are left out. All top-level names share one scope, so
+    each may be declared once only, exported or not.
+    """
+    order: dict[str, str] = {}
+    exports: dict[str, set[str]] = {}
+    homes: dict[str, str] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            raise ValueError(f"{' imports '.join((*path, name))}: modules import in a circle.")
+        if name in order:
+            return
+        text = _text(name, path, read)
+        for names, other in _IMPORT.findall(text):
+            visit(other, (*path, name))
+            _check_imported(name, names, other, exports[other])
+        body = _IMPORT.sub("", text)
+        exports[name] = {found for export, found in _DECLARED.findall(body) if export}
+        for _, found in _DECLARED.findall(body):
+            if found in homes:
+                raise ValueError(f"{name} declares {found}, which {homes[found]} declares too.")
+            homes[found] = name
+        order[name] = _plain(name, body)
+
+    visit(entry, ())
+    return '"use strict";\n' + "\n".join(order.values())
+
+
+def _text(name: str, path: tuple[str, ...], read: Callable[[str], str]) -> str:
+    try:
+        return read(name).replace("\r\n", "\n")
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path[-1] if path else 'A page'} imports {name}: no such file."
+        ) from None
+
+
+def _check_imported(name: str, names: str, other: str, exported: set[str]) -> None:
+    for wanted in filter(None, (part.strip() for part in names.split(","))):
+        if wanted not in exported:
+            raise ValueError(f"{name} imports {wanted} from {other}, which does not export it.")
+
+
+def _plain(name: str, body: str) -> str:
+    """A module without comments, and without the word `export`."""
+    text = _LINE.sub("", _BLOCK.sub("", body))
+    text = re.sub(r"^export (?=(?:async )?(?:function|class|const|let)\b)", "", text, flags=re.M)
+    left = _LEFT.search(text)
+    if left:
+        raise ValueError(f"{name}: {left[0]!r} is not understood here.")
+    return re.sub(r"^[ \t]+", "", text.strip("\n"), flags=re.M) + "\n"

@@ -10,8 +10,8 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.attribution import faithfulness as judged
 from flaxattn.attribution.explained_predictions import TokenScore, predictions
+from flaxattn.attribution.faithfulness import TokenAttributions
 from flaxattn.attribution.relevance import slopes_of
-from flaxattn.attribution.token_attributions import TokenAttributions
 from flaxattn.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from flaxattn.attribution.removal_curves import curve_areas, removal_masks
+from flaxattn.attribution.faithfulness import curve_areas, removal_masks
 from flaxattn.errors import InputError
 
 TRUTH = np.array([0.0, 3.0, 0.5, 2.0, 0.0, 1.0, 0.25])

@@ -19,7 +19,7 @@ import flaxattn as fa
 from flaxattn.commands.model_report import model_report, uses
 from flaxattn.errors import FlaxattnError
 from flaxattn.pretrained.from_pretrained import without_parameters
-from flaxattn.pretrained.nearest_type import nearest_type
+from flaxattn.pretrained.model_directory import nearest_type
 from flaxattn.trace.tensor_file import TensorFiles
 
 BUILT_IN = ("tiny-bert", "tiny-gpt2", "tiny-dates")

@@ -5,8 +5,8 @@
 import pytest
 import typer
 
+from flaxattn.commands.extract import RayFlags
 from flaxattn.commands.option_lists import names, numbers
-from flaxattn.commands.ray_flags import RayFlags
 
 
 def test_numbers_and_ranges() -> None:

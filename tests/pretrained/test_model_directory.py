@@ -28,7 +28,7 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import ARCHITECTURES
 from flaxattn.pretrained import model_directory as weights
-from flaxattn.pretrained.bert_names import BERT
+from flaxattn.pretrained.encoder_names import BERT
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.trace.tensor_file import TensorFiles, accept_files
 

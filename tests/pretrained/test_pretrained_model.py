@@ -20,7 +20,7 @@ from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.pretrained import model_inputs as inputs
 from flaxattn.pretrained import pretrained_bert as bert_handle
 from flaxattn.pretrained import pretrained_model as handle
-from flaxattn.trace.torch_like import Attentions, as_attentions
+from flaxattn.trace.trace import Attentions, as_attentions
 
 CAT, FOOD = "The cat is very sad.", "Because it could not find food to eat!"
 

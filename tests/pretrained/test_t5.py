@@ -18,8 +18,8 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.t5_config import LONGEST, T5Config
 from flaxattn.trace.tensor_file import TensorFiles, write
+from flaxattn.train.translation import batch_totals, loss_function
 from flaxattn.train.translation_data import TranslationBatch
-from flaxattn.train.translation_model import batch_totals, loss_function
 from flaxattn.views.payloads.neuron_payload import explain
 
 EVERYTHING = Capture(weights=True, scores=True, query=True, key=True, value=True)

@@ -19,8 +19,8 @@ from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.probes.extract_word_maps import word_maps
-from flaxattn.probes.extract_word_states import word_states
 from flaxattn.probes.governor_probe import Dependencies
+from flaxattn.probes.head_probe import word_states
 from flaxattn.probes.structural_probe import Fitting
 from flaxattn.probes.structural_scores import structural_scores
 

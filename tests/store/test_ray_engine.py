@@ -30,8 +30,7 @@ from flaxattn.errors import InputError, StoreError, UnavailableError
 from flaxattn.pipeline.extraction import Options
 from flaxattn.store import ray_engine, ray_session, ray_worker
 from flaxattn.store.commit_shards import commit_shards
-from flaxattn.store.engines import engine_of
-from flaxattn.store.extract_to import Watcher
+from flaxattn.store.extract_to import Watcher, engine_of
 from flaxattn.store.job_plan import read_plan
 from flaxattn.store.ray_session import ClusterSize, RayOptions, connected, size_of
 from flaxattn.store.ray_worker import Errand, Worker

@@ -14,8 +14,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 import flaxattn
 from flaxattn.text import text_segments, tokenizer
-from flaxattn.text.text_segments import segments_of
-from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokenizer import Tokenizer, segments_of
 
 FOLDER = Path(flaxattn.__file__).parent / "pretrained"
 BUILT_IN = [

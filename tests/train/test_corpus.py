@@ -32,9 +32,8 @@ from flaxattn.train import corpus_writer, documents
 from flaxattn.train.columns import Column, mapped
 from flaxattn.train.corpus import COLUMNS, TokenCorpus, count_tokens, log_frequencies, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus
-from flaxattn.train.documents import read_documents
+from flaxattn.train.documents import paragraphs, read_documents, split_sentences
 from flaxattn.train.recipe import PretrainRecipe
-from flaxattn.train.sentences import paragraphs, split_sentences
 
 LINES = PretrainRecipe(documents="lines")
 WORDS = "the cat sat on a mat and saw nine dogs run past it".split()

@@ -22,10 +22,10 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.pretrained import model_directory as weights
 from flaxattn.trace import tensor_file as tensorfile
 from flaxattn.train import glue, glue_model
+from flaxattn.train.glue import load_trace
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_evaluate import evaluate
 from flaxattn.train.glue_tasks import TASKS
-from flaxattn.train.glue_traces import load_trace
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder

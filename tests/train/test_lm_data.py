@@ -20,13 +20,13 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train.lm import TextFeed
 from flaxattn.train.lm_data import (
     TokenRows,
     bytes_of_pieces,
     cut_pieces,
     read_plain,
 )
-from flaxattn.train.lm_feed import TextFeed
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.settings import build, read_recipe
 

@@ -24,7 +24,7 @@ from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.flops import decoder_flops
-from flaxattn.train.lm import train_lm
+from flaxattn.train.lm import decoder_update_bytes, train_lm
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces
 from flaxattn.train.lm_model import (
     batch_totals,
@@ -36,7 +36,6 @@ from flaxattn.train.lm_model import (
 from flaxattn.train.lm_recipe import ARCHITECTURES, LanguageModelRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
-from flaxattn.train.update_memory import decoder_update_bytes
 
 NOTES = "do re mi fa so la ti".split()
 SETTINGS: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.train.corpus import TokenCorpus
+from flaxattn.train.lm import TextFeed
 from flaxattn.train.lm_data import TokenRows, cut_pieces
-from flaxattn.train.lm_feed import TextFeed
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.lm_repeats import RepeatedRows
 from flaxattn.train.settings import build

@@ -12,7 +12,7 @@ from small_encoders import LINES, byte_level, unigram, write_encoder
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
-from flaxattn.train.mlm_model import load_base
+from flaxattn.train.bert_mlm import load_base
 from flaxattn.train.recipe import PretrainRecipe
 
 SHORT = "steps=6 batch_size=4 lengths=24 warmup_steps=1 learning_rate=0.003 evaluate_batches=1"

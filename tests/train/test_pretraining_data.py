@@ -298,7 +298,7 @@ def test_a_long_wait_for_a_plan_is_announced(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("flaxattn.train.plans._SAID_FROM", len(corpus.tokens))
+    monkeypatch.setattr("flaxattn.train.pretraining_data._SAID_FROM", len(corpus.tokens))
     feed()[0]
     said = f"planning pass 1 at length 32 (train): {len(corpus.tokens):,} tokens\n"
     assert said in capsys.readouterr().err

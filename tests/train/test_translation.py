@@ -27,9 +27,8 @@ from flaxattn.train import loop
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
-from flaxattn.train.translation import train_translation
+from flaxattn.train.translation import batch_totals, build_module, loss_function, train_translation
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies
-from flaxattn.train.translation_model import batch_totals, build_module, loss_function
 from flaxattn.train.translation_recipe import TranslationRecipe
 
 SETTINGS: dict[str, Any] = {

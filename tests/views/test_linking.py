@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flaxattn.views.script_linking import link
+from flaxattn.views.page import link
 
 HEADER = "// A licence.\n// What it is.\n\n"
 

@@ -12,7 +12,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.source_text import source_text
+from flaxattn.views.payloads.side_payload import source_text
 
 
 def page_text(page: Any) -> dict[str, Any]:

@@ -9,17 +9,19 @@ weights of the trace. It draws nothing and never imports a model.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
+from flaxattn.kernels import reference
+from flaxattn.kernels.contract import Capture
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, characters
-from flaxattn.views.payloads.recomputed_weights import recomputed
 
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
@@ -266,3 +268,38 @@ def _choose_precision(
             f"Use {cure}, or capture fewer heads, or no values."
         )
     return "float32" if taken + 2 * size <= _EXACT_BYTES else "float16"
+
+
+_CAPTURE = Capture(weights=True, scores=True)
+
+
+class Recomputed(NamedTuple):
+    """Scores and weights of one layer, `[H, Q, K]`; scores are -inf where masked."""
+
+    scores: Float[np.ndarray, "H Q K"]
+    weights: Float[np.ndarray, "H Q K"]
+
+
+def recomputed(
+    query: Sequence[Float[np.ndarray, "H Q D"]],
+    key: Sequence[Float[np.ndarray, "H K D"]],
+    scale: float,
+    causal: bool = False,
+    bias: Sequence[Float[np.ndarray, "H Q K"]] | None = None,
+    windows: Sequence[tuple[int, int]] | None = None,
+) -> Iterator[Recomputed]:
+    """Compute attention anew from its terms."""
+    for layer, (q, k) in enumerate(zip(query, key, strict=True)):
+        q, k = (jnp.asarray(array.swapaxes(0, 1)[None]) for array in (q, k))
+        added = None if bias is None else jnp.asarray(bias[layer][None])
+        _, found = reference.attention(
+            q,
+            k,
+            k,
+            bias=added,
+            causal=causal,
+            window=None if windows is None else windows[layer],
+            scale=scale,
+            capture=_CAPTURE,
+        )
+        yield Recomputed(np.asarray(found.scores)[0], np.asarray(found.weights)[0])

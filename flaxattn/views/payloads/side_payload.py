@@ -7,6 +7,7 @@ It shapes payloads; `trace_page.py` says what a page is asked for.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,6 @@ from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, Precision, encode_weights, visible
 from flaxattn.views.payloads.neuron_payload import shape_neuron
-from flaxattn.views.payloads.source_text import source_text
 
 ALL = "all"
 # Texts on the left (queries) and on the right (keys) of each side. A row of cross-attention stands
@@ -322,3 +322,36 @@ def _measure(measure: CrossMeasures | HeadMeasures) -> dict[str, Any]:
     known = [name for name in _MEASURES if hasattr(measure, name)]
     does = "not a number" if math.isnan(measure.entropy) else measure.does
     return {"does": does} | _finite({name: getattr(measure, name) for name in known})
+
+
+def source_text(one: Trace) -> dict[str, Any]:
+    """Return the passages of a sequence, and the span of each of its tokens."""
+    if not one.texts or not one.spans:
+        return {}
+    passages = [[visible(char) for char in text] for text in one.texts[0]]
+    places = [
+        list(itertools.accumulate((_units(char) for char in passage), initial=0))
+        for passage in passages
+    ]
+    of_token = _passages(one, len(passages))
+    spans: list[list[int] | None] = []
+    for number, span in zip(of_token, one.spans[0], strict=True):
+        ends = places[number]
+        if span is None:
+            spans.append(None)
+        elif not 0 <= span[0] <= span[1] < len(ends):
+            return {}
+        else:
+            spans.append([number, ends[span[0]], ends[span[1]]])
+    return {"passages": ["".join(passage) for passage in passages], "spans": spans}
+
+
+def _passages(one: Trace, count: int) -> list[int]:
+    """Passage that each token is of: of a pair its segment, else the only one."""
+    if count == 1 or one.segments is None:
+        return [0] * len(one.tokens[0])
+    return np.minimum(np.asarray(one.segments[0]), count - 1).tolist()
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
