@@ -53,7 +53,7 @@ def prepare(folder, texts, pieces=30522, **settings):
 
     import flaxattn as fa
     from flaxattn.models.bert import Bert
-    from flaxattn.pretrained import model_directory as weights
+    from flaxattn.pretrained import model_directory
     from flaxattn.text.vocabulary_training import train_wordpiece
 
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -62,7 +62,7 @@ def prepare(folder, texts, pieces=30522, **settings):
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
     draw = np.random.default_rng(0)
     params = jax.tree.map(lambda s: draw.normal(0, 0.05, s.shape).astype(np.float32), shapes)
-    weights.save(folder / "model", module, params, tokenizer=tokenizer)
+    model_directory.save(folder / "model", module, params, tokenizer=tokenizer)
 
 
 def torch_side(prepared, texts, out):

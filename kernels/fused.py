@@ -178,7 +178,9 @@ def _of_sinks(call: Call, rows: dict[str, Array]) -> dict[str, Array]:
     if "entropy" in rows:
         stats["entropy"] = rows["entropy"] + stats["sink"] * jnp.where(stats["sink"] > 0, logs, 0)
     if "max_score" in rows:
-        stats["max"] = jnp.exp(rows["max_score"] - rows["lse"])
+        # Without a key or sink both are -inf, and there is no weight.
+        lse = jnp.where(rows["lse"] == -jnp.inf, 0.0, rows["lse"])
+        stats["max"] = jnp.exp(rows["max_score"] - lse)
     return stats
 
 

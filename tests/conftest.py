@@ -31,6 +31,9 @@ import hypothesis
 import jax
 import pytest
 
+# Tracing makes many small objects that live long: the default threshold of 2,000 costs a twentieth.
+gc.set_threshold(200_000, 20, 100)
+
 pytest_plugins = ["small_models", "small_checkpoints", "headless_chromium"]  # for several folders
 
 # The same examples in every run, few of them in `make test` and all in `make all`; the first
@@ -199,7 +202,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
 
     from flaxattn.models.gpt2 import GPT2LM
     from flaxattn.models.gpt2_config import GPT2Config
-    from flaxattn.pretrained import model_directory as weights
+    from flaxattn.pretrained import model_directory
     from flaxattn.text.tokenizer import Tokenizer
 
     text, mark = (
@@ -235,7 +238,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
     ids = [*tokenizer.ids([text])[0], 0]
     params["positions"]["embedding"][: len(ids) - 1] = 4 * words[ids[1:]]
     folder = tmp_path_factory.mktemp("reciter")
-    weights.save(folder, module, {"model": params}, tokenizer=tokenizer)
+    model_directory.save(folder, module, {"model": params}, tokenizer=tokenizer)
     return Reciter(folder, text)
 
 

@@ -32,8 +32,7 @@ from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.modernbert import ModernBertForMaskedLM
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pipeline.progress_reporter import ProgressReporter
-from flaxattn.pretrained import hub
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
@@ -64,7 +63,7 @@ def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
     """
     if not recipe.model:
         return None
-    found = weights.read_config(hub.find(recipe.model))
+    found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, EncoderConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
@@ -137,7 +136,7 @@ def pretrain(
             "unigram_loss": unigram_loss(training, heldout, pieces.vocab_size),
         }
         if jax.process_index() == 0:
-            weights.save(folder.path / "model", module, trained, tokenizer=pieces)
+            model_directory.save(folder.path / "model", module, trained, tokenizer=pieces)
             write_results(folder, "BERT pretrained with flaxattn", command, recipe, summary)
     return summary
 

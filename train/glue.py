@@ -28,10 +28,10 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.trace.trace import Trace
 from flaxattn.train import gates, loop, sharding
@@ -227,7 +227,7 @@ def write_model(shared: FineTuning, best: SeedResult, folder: RunFolder, command
     closed = best.facts.get("closed_heads", [])
     params, config = gates.without_closed(best.params, shared.module.config, closed)
     module = shared.module.clone(config=config)
-    weights.save(model, module, params, tokenizer=shared.base.tokenizer)
+    model_directory.save(model, module, params, tokenizer=shared.base.tokenizer)
     rows = read_metrics(folder.path / f"seed-{best.seed}" / "metrics.jsonl")
     heldout = [row for row in rows if row["kind"] == "heldout"]
     facts = {**shared.identity, "examples": shared.data["train"].size, **best.facts}
@@ -338,7 +338,7 @@ def save_trace(
             rows.append(_row(example, trace))
     content = {"model": model.name, "examples": rows}
     with written_whole(folder, last=_FILE) as staging:
-        tensorfile.write(staging / tensorfile.SINGLE, tensors)
+        tensor_file.write(staging / tensor_file.SINGLE, tensors)
         text = json.dumps(content, ensure_ascii=False, indent=1)
         (staging / _FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -346,7 +346,7 @@ def save_trace(
 def load_trace(folder: str | Path) -> Trace:
     """The trace that a folder holds; sequences are padded to the longest."""
     folder = Path(folder)
-    content = tensorfile.read_json(folder / _FILE)
+    content = tensor_file.read_json(folder / _FILE)
     files = TensorFiles(folder)
     try:
         rows = content["examples"]

@@ -21,8 +21,7 @@ from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.pretrained import hub
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -41,7 +40,7 @@ _HEAD_STDDEV = 0.02  # of a new classifier, whatever the model's own initializer
 
 def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     """Load the starting point of fine-tuning: the encoder, or a classifier of its labels."""
-    found = weights.read_config(hub.find(recipe.model))
+    found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, EncoderConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"

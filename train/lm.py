@@ -27,8 +27,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
-from flaxattn.pretrained import generation_config
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import generation_config, model_directory
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_byte_bpe
@@ -126,7 +125,7 @@ def train_lm(
         }
         summary["result"] = best_metrics(summary)
         if jax.process_index() == 0:
-            weights.save(
+            model_directory.save(
                 folder.path / "model",
                 module,
                 trained,

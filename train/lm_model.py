@@ -21,8 +21,7 @@ from flaxattn.models.decoder_types import Setting, switches
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.pretrained import hub
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
@@ -45,7 +44,7 @@ def load_base(recipe: LanguageModelRecipe) -> PretrainedDecoder | None:
     """The model that a run goes on from; None for a new one."""
     if not recipe.model:
         return None
-    found = weights.read_config(hub.find(recipe.model))
+    found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, LanguageModelConfig):
         raise InputError(
             f"recipe: model {recipe.model!r} is no decoder, but a {found.architectures[0]}\n"

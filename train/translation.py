@@ -29,7 +29,7 @@ from flaxattn.models.rnn import RnnLM
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.translation_batches import write
 from flaxattn.text.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ def train_translation(
         if jax.process_index() == 0:
             source, target = data.vocabularies
             model = folder.path / "model"
-            weights.save(model, module, trained, tokenizer=source, target_tokenizer=target)
+            model_directory.save(model, module, trained, tokenizer=source, target_tokenizer=target)
             languages = " to ".join(filter(None, (recipe.source, recipe.target)))
             title = f"A {recipe.model_type} that translates {languages}".rstrip()
             write_results(folder, title, command, recipe, summary)

@@ -22,7 +22,7 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
-from flaxattn.commands.option_lists import names
+from flaxattn.commands.option_lists import named
 from flaxattn.commands.report_layout import figure_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 
@@ -85,7 +85,7 @@ def faithfulness(
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.views.figures.plot_faithfulness import plot_faithfulness
 
-    chosen = names(kinds, KINDS, "--kinds") if kinds is not None else list(DEFAULT_KINDS)
+    chosen = named(kinds, KINDS, "--kinds") if kinds is not None else list(DEFAULT_KINDS)
     run = ReportRun.begin(context, "faithfulness")
     run.progress("reading texts", 0)
     columns = text_column, pair_column, label_column

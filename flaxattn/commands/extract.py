@@ -30,7 +30,7 @@ from flaxattn.commands.head_request import (
     Truncate,
 )
 from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import names, numbers
+from flaxattn.commands.option_lists import named, numbers
 from flaxattn.errors import InputError, StopRequestedError
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def extract(
             on_error=on_error,
             seed=seed,
             limit=limit,
-            reduce=tuple(names(reduce)),
+            reduce=tuple(named(reduce)),
             shard_texts=shard_texts,
             batch_tokens=batch_tokens,
             workers=workers,
@@ -241,8 +241,8 @@ def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[st
 
 def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[str]:
     """Fields to capture; by default no more than the rest of the command needs."""
-    fields = names(capture, _FIELDS, "--capture")
-    if stats or (not fields and "statistics" in names(reduce)):
+    fields = named(capture, _FIELDS, "--capture")
+    if stats or (not fields and "statistics" in named(reduce)):
         fields.append("stats")
     return fields if fields or reduce else ["weights"]
 
@@ -255,7 +255,7 @@ def _captured(
 
     chosen: dict[str, Any] = {
         **{name: True for name in fields if name != "stats"},
-        "stats": tuple(names(stats) or names(_STATS)) if "stats" in fields else (),
+        "stats": tuple(named(stats) or named(_STATS)) if "stats" in fields else (),
         "layers": numbers(layers, "--layers"),
         "heads": numbers(heads, "--heads"),
         "dtype": dtype,

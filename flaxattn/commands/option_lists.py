@@ -24,7 +24,7 @@ def numbers(text: str | None, option: str, *, negative: bool = False) -> tuple[i
     return tuple(found)
 
 
-def names(text: str | None, known: Collection[str] = (), option: str = "") -> list[str]:
+def named(text: str | None, known: Collection[str] = (), option: str = "") -> list[str]:
     """The names in a list such as entropy,max."""
     found = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in found if known and name not in known]:

@@ -27,7 +27,7 @@ from flaxattn.commands.head_request import (
     WithPage,
 )
 from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import head_numbers, names
+from flaxattn.commands.option_lists import head_numbers, named
 from flaxattn.commands.report_files import cell, print_files
 from flaxattn.commands.report_layout import EVIDENCE, PAIRS, figure_file, page_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
@@ -115,7 +115,7 @@ class PatchOptions:
 
         lists: dict[str, Any] = {
             "receivers": head_numbers(self.receivers, "--receivers"),
-            "into": tuple(names(self.into, RECEIVING, "--into")),
+            "into": tuple(named(self.into, RECEIVING, "--into")),
         }
         return PatchRequest(**(vars(self) | lists))
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flaxattn.commands.head_request import Alpha, AsJson, Request, RolesRequest
 from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import names
+from flaxattn.commands.option_lists import named
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def roles(
     from flaxattn.views.figures.plot_role_overlap import plot_role_overlap
     from flaxattn.views.figures.plot_roles import plot_roles
 
-    chosen = check_relations(names(relations) if relations is not None else PAPER_RELATIONS)
+    chosen = check_relations(named(relations) if relations is not None else PAPER_RELATIONS)
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
     asked = ScoreOptions(chosen, request.annotated, seed, pande_parity)

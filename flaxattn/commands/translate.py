@@ -152,11 +152,11 @@ def translated(
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print."""
-    from flaxattn.pretrained import translation_batches as translating
+    from flaxattn.pretrained import translation_batches
 
     texts = [text for _, text in lines]
     with named(lines):
-        found = translating.translate(
+        found = translation_batches.translate(
             model, texts, batch=batch, truncate=truncate, seen=seen, **settings
         )
     if settings.get("num_return_sequences", 1) == 1:
@@ -178,15 +178,15 @@ def _aligned(
 ) -> list[str]:
     """The lines to print: a translation, a tab, and its alignment."""
     from flaxattn.measures.word_alignment import pharaoh, word_alignment
-    from flaxattn.pretrained import translation_batches as translating
+    from flaxattn.pretrained import translation_batches
 
     texts = [text for _, text in lines]
     filled = [number for number, text in enumerate(texts) if text.strip()]
     seen(len(texts) - len(filled))
     some = [texts[number] for number in filled]
     with named(lines):
-        translating.encode(model, some, truncate, filled)  # tells which line is too long
-        found = translating.traced(
+        translation_batches.encode(model, some, truncate, filled)  # tells which line is too long
+        found = translation_batches.traced(
             model, some, batch=batch, truncate=truncate, seen=seen, **settings
         )
     written = ["\t"] * len(texts)

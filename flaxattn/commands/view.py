@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from flaxattn.commands.head_request import AllowNonfinite
-from flaxattn.commands.option_lists import names, numbers
+from flaxattn.commands.option_lists import named, numbers
 from flaxattn.commands.predicted_page import asked_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, check_no_path, given_text
 
@@ -33,7 +33,7 @@ _OF_MODEL = ("norm", *_OF_LOSS, _ABLATION)  # a trace alone does not tell them
 
 def wanted_kinds(asked: str | None, source: str) -> list[str]:
     """Parse the value of `--weights`."""
-    found = names(asked, (*KINDS, _ABLATION), "--weights")
+    found = named(asked, (*KINDS, _ABLATION), "--weights")
     for name in found:
         if name in _OF_MODEL and source != "text":
             told = f"{name} needs the model that read a text; the source is a {source}."

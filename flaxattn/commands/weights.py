@@ -23,7 +23,7 @@ from flaxattn.commands.head_request import (
     SecondColumn,
     TextColumn,
 )
-from flaxattn.commands.option_lists import names
+from flaxattn.commands.option_lists import named
 from flaxattn.commands.report_files import print_files
 from flaxattn.commands.report_layout import figure_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
@@ -92,7 +92,7 @@ def weights(
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
-    chosen = names(kinds, KINDS, "--kinds")
+    chosen = named(kinds, KINDS, "--kinds")
     run = ReportRun.begin(context, "weights")
     run.progress("reading texts", 0)
     columns = text_column, pair_column, label_column
@@ -246,7 +246,7 @@ def _makers(
 
     Some read the trace of the text, others run the model again.
     """
-    from flaxattn.attribution import attribution_maps as weighing
+    from flaxattn.attribution import attribution_maps
     from flaxattn.attribution.relevance import iterate_chefer, iterate_relevance
     from flaxattn.attribution.rollout import attention_flow, rollout
     from flaxattn.trace.selection import layer_weights
@@ -254,10 +254,10 @@ def _makers(
     texts, second = corpus.texts, corpus.second
     judged = {"labels": corpus.labels, "seed": seed}
     each = {
-        "norm": weighing.iterate_norms(model, texts, second),
-        "effective": weighing.iterate_effective(model, texts, second),
-        "gradient": weighing.iterate_gradients(model, texts, second, **judged),
-        "zeroing": weighing.iterate_zeroing(model, texts, second),
+        "norm": attribution_maps.iterate_norms(model, texts, second),
+        "effective": attribution_maps.iterate_effective(model, texts, second),
+        "gradient": attribution_maps.iterate_gradients(model, texts, second, **judged),
+        "zeroing": attribution_maps.iterate_zeroing(model, texts, second),
         "relevance": iterate_relevance(model, texts, second, **judged),
         "chefer": iterate_chefer(model, texts, second, **judged),
     }

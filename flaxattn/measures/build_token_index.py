@@ -35,7 +35,7 @@ from flaxattn.pipeline.hidden_states import fetched, states_of
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -110,7 +110,7 @@ def build_head_index(
     check_family(model)
     wanted = Wanted(wanted.kind, tuple(sorted(set(wanted.layers))))
     check_wanted(wanted, Path(out))
-    inputs.check_capture(wanted.capture, *model.counts())
+    model_inputs.check_capture(wanted.capture, *model.counts())
     bad = reading.problems
     engine = _VectorEngine(model, wanted, reading)
     texts = itertools.islice(texts, reading.limit)

@@ -31,7 +31,7 @@ from flaxattn.pipeline.prefetch import Ahead
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts, joined
@@ -229,7 +229,7 @@ class _Engine:
     def __init__(self, models: Sequence[Pretrained], options: Options) -> None:
         check_alike(models)
         model, capture = models[0], options.capture
-        inputs.check_capture(capture, *model.counts())
+        model_inputs.check_capture(capture, *model.counts())
         check_dtype(capture, options.allow_nonfinite)
         for kind in options.reduce:
             OnlineMoments(kind)
@@ -258,7 +258,7 @@ class _Engine:
         rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
         for text, row in zip(texts, rows, strict=True):
             try:
-                inputs.check_window(self._options.capture, min(row.lengths))
+                model_inputs.check_window(self._options.capture, min(row.lengths))
             except InputError as error:
                 raise TextError(text.index, f"text is too short\n{error}") from None
         lengths = [row.lengths for row in rows]

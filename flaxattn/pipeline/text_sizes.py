@@ -14,7 +14,7 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -145,7 +145,7 @@ def _two_sequences(
 ) -> list[TextSize]:
     sources = _one_sequence(reader.count(texts), limit)
     if targets is None:
-        return [s._replace(target=inputs.bucket(s.source + 50, limit)) for s in sources]
+        return [s._replace(target=model_inputs.bucket(s.source + 50, limit)) for s in sources]
     wrote = _one_sequence(writer.count(targets), limit)
     both = zip(sources, wrote, strict=True)
     return [s._replace(target=t.source, target_cut=t.source_cut) for s, t in both]

@@ -17,8 +17,7 @@ from flaxattn.errors import CheckpointError, InputError, check_arguments
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.pretrained import generation_config
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import generation_config, model_directory
 from flaxattn.pretrained.checkpoint import Checkpoint
 from flaxattn.pretrained.model_types import ModelConfig, modules_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
@@ -89,7 +88,7 @@ def from_pretrained(
     found = Checkpoint.find(name, **hosted)
     module = _module(found, head, kind, num_labels)
     handle, parts = _handle(module.config), _reading(found, module.config)
-    params, report = weights.load(found.files, module, dtype=kind, mesh=mesh)
+    params, report = model_directory.load(found.files, module, dtype=kind, mesh=mesh)
     _log.debug("read %s as %s from %s", name, type(module).__name__, found.directory)
     if not found.unchanged():
         raise CheckpointError(
@@ -114,7 +113,7 @@ def without_parameters(
     found = Checkpoint.find(name)
     module = _module(found, head, kind, None)
     handle, parts = _handle(module.config), _reading(found, module.config)
-    params, report = weights.shapes_and_match(found.files, module, kind)
+    params, report = model_directory.shapes_and_match(found.files, module, kind)
     return handle(
         module=module, params=params, config=module.config, name=str(name), report=report, **parts
     )
@@ -205,7 +204,7 @@ def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
     parts["sentence_modules"] = SentenceModules.read(directory)
     if isinstance(config, EncoderDecoderConfig):
         if config.decoder_layers:
-            target = _tokenizer(directory, weights.TARGET_PREFIX, config.target_size)
+            target = _tokenizer(directory, model_directory.TARGET_PREFIX, config.target_size)
             parts |= {"target_tokenizer": target, "generation": generation_config.read(directory)}
         return parts
     if isinstance(tokenizer, PythonTokenizer):

@@ -21,7 +21,7 @@ from jaxtyping import Array, Int
 from flaxattn.models.causal_lm import CausalLM, prompt_starts
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.rotary import next_change
-from flaxattn.pretrained import generation_loop as generate
+from flaxattn.pretrained import generation_loop
 from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation_loop import Cache, Follow, GeneratedRows, Writing, Written
@@ -34,7 +34,7 @@ _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 @functools.partial(jax.jit, static_argnames=("room", "windows"))
 def _widened(now: Writing, room: int, windows: tuple[int | None, ...]) -> Writing:
-    return generate.widened(now, room, windows)
+    return generation_loop.widened(now, room, windows)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding"))
@@ -53,7 +53,7 @@ def _start(
     if size < prompt.shape[1]:
         first, cache = _rest(module, params, context, prompt, cache, size)
     padding = _padding(module, context)
-    return generate.begun(first, cache, prompt, decoding, keys, padding), context
+    return generation_loop.begun(first, cache, prompt, decoding, keys, padding), context
 
 
 def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
@@ -105,7 +105,7 @@ def _go_on(
     """Up to the next stop."""
     follow, room = _follower(module, params, context), module.cache_length
     padding = _padding(module, context)
-    return generate.continued(follow, now, length, decoding, keys, until, room, padding)
+    return generation_loop.continued(follow, now, length, decoding, keys, until, room, padding)
 
 
 def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
@@ -126,8 +126,8 @@ def _read_again(
 ) -> Writing:
     """Fill the cache anew with what stands before `place`, as part of a text that ends there."""
     room = module.cache_length
-    rows, cache = generate.separate_caches(now)
-    ids = generate.hypotheses(now)[:, :room]
+    rows, cache = generation_loop.separate_caches(now)
+    ids = generation_loop.hypotheses(now)[:, :room]
     real = jnp.pad(context != 0, ((0, 0), (0, room - context.shape[1])), constant_values=True)
     real = jnp.repeat(real, rows, axis=0) & (jnp.arange(room) <= place)[None]
     size, done = min(_READ_AGAIN, room), jnp.int32(0)
@@ -139,7 +139,7 @@ def _read_again(
 
         cache = jax.lax.fori_loop(done // each, place // each, step, cache)
         done = place // each * each
-    return generate.with_separate_caches(now, cache, rows, place)
+    return generation_loop.with_separate_caches(now, cache, rows, place)
 
 
 def _read(
@@ -184,7 +184,7 @@ def write(
         if enough(so_far(now, length), np.asarray(now.text.ended)):
             break
     assert now is not None
-    rows = generate.written(now, decoding)
+    rows = generation_loop.written(now, decoding)
     return Written(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
 
 
@@ -217,12 +217,12 @@ def stages(
         while done < until:
             again, count = until_change(length + done - 1, until - done)
             if again:
-                if not bool(generate.unfinished(now, most)):
+                if not bool(generation_loop.unfinished(now, most)):
                     break
                 now = _read_again(wide, layers, context, now, jnp.int32(length + done - 1))
             done += count
             now = _go_on(wide, layers, context, now, keys, done, decoding, length)
-        if until >= most or not bool(generate.unfinished(now, most)):
+        if until >= most or not bool(generation_loop.unfinished(now, most)):
             break
         yield now
         if until == room - length:

@@ -32,8 +32,7 @@ from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.parameter_shardings import usable_mesh
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.t5_config import T5Config
-from flaxattn.pretrained import checkpoint_match as matching
-from flaxattn.pretrained import sentence_modules
+from flaxattn.pretrained import checkpoint_match, sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.encoder_names import with_frequencies
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
@@ -42,7 +41,7 @@ from flaxattn.pretrained.parameter_loading import converted, placed, read_parame
 from flaxattn.pretrained.seq2seq_names import ties_output
 from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
@@ -58,7 +57,7 @@ def read_config(directory: str | Path) -> ModelConfig:
             f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
             "Give a directory written by save_pretrained."
         )
-    return config_of(path, tensorfile.read_json(path))
+    return config_of(path, tensor_file.read_json(path))
 
 
 def config_of(path: Path, settings: Mapping[str, Any]) -> ModelConfig:
@@ -158,9 +157,11 @@ def _matched(
     config: ModelConfig = module.config
     family = family_of(config)
     found = family.canonical(files.shapes, config)
-    matching.check_layers(files, found, family, config)  # before anything is made for each layer
+    checkpoint_match.check_layers(
+        files, found, family, config
+    )  # before anything is made for each layer
     rows = family.rows_of(_parameter_shapes(module), config)
-    report = matching.compare(files, found, rows, family, config, compare_tied=compare_tied)
+    report = checkpoint_match.compare(files, found, rows, family, config, compare_tied=compare_tied)
     numbered = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {p: [found[name] for name in names if name in found] for p, names in numbered.items()}
     for name in {name for names in held.values() for name in names}:
@@ -194,7 +195,7 @@ def save(
     remove_abandoned(target.absolute().parent, f".{pattern}.*.part")  # see `written_whole`
     # The weights first: their header tells which files belong to them, so no mixture is read.
     earlier = _earlier_files(target)
-    with written_whole(target, first=tensorfile.SINGLE, obsolete=earlier) as folder:
+    with written_whole(target, first=tensor_file.SINGLE, obsolete=earlier) as folder:
         for name, content in {"config.json": settings, **(further or {})}.items():
             (folder / name).parent.mkdir(exist_ok=True)
             if isinstance(content, bytes):
@@ -206,7 +207,7 @@ def save(
         if target_tokenizer is not None:
             target_tokenizer.save(folder, prefix=TARGET_PREFIX)
         beside = {name: sha256_of(folder / name) for name in names_inside(folder)}
-        tensorfile.write(folder / tensorfile.SINGLE, tensors, beside)
+        tensor_file.write(folder / tensor_file.SINGLE, tensors, beside)
     _remove_shards(target)
 
 
@@ -315,7 +316,7 @@ def _warn(files: TensorFiles, report: CheckpointMatch, family: Family) -> None:
             UserWarning,
             stacklevel=4,
         )
-    if strange := matching.strange(report, family):
+    if strange := checkpoint_match.strange(report, family):
         warnings.warn(
             f"{files.directory} holds tensors that no {family.name} has: {', '.join(strange)}. "
             "They are not used.",
@@ -327,7 +328,7 @@ def _warn(files: TensorFiles, report: CheckpointMatch, family: Family) -> None:
 def _earlier_files(directory: Path) -> list[str]:
     """Files that an earlier save wrote; a tokenizer of its own must not be read with this model."""
     try:
-        names = tensorfile.stored_beside(directory / tensorfile.SINGLE)
+        names = tensor_file.stored_beside(directory / tensor_file.SINGLE)
         top = [n for n in names if (directory / n).parent == directory and n != ".."]
         return sorted({*top, *filter(sentence_modules.belongs, names)})
     except CheckpointError:  # the damaged file is about to be replaced
@@ -336,8 +337,8 @@ def _earlier_files(directory: Path) -> list[str]:
 
 def _remove_shards(directory: Path) -> None:
     """Remove what an earlier, sharded save left; the single file has taken its place."""
-    if (directory / tensorfile.INDEX).is_file():
-        (directory / tensorfile.INDEX).unlink()
+    if (directory / tensor_file.INDEX).is_file():
+        (directory / tensor_file.INDEX).unlink()
         for path in directory.glob("model-*-of-*.safetensors"):
             path.unlink()
 

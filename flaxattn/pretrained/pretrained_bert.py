@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables as positions
+from flaxattn.models import position_tables
 from flaxattn.models.bert_layers import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -131,7 +131,7 @@ class PretrainedBert(Pretrained):
             InputError: For an unknown layer or head, a window beyond the text, a model without
                 tokenizer, an empty text, or one over the limit.
         """
-        inputs.check_capture(capture, *self.counts())
+        model_inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
         return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 
@@ -225,7 +225,7 @@ class PretrainedBert(Pretrained):
         Raises:
             InputError: If the model has none.
         """
-        table = positions.learned(self.params, "embeddings/position")
+        table = position_tables.learned(self.params, "embeddings/position")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of positions: it rotates queries and keys.\n"
@@ -239,7 +239,7 @@ class PretrainedBert(Pretrained):
         Raises:
             InputError: If the model has none.
         """
-        table = positions.learned(self.params, "embeddings/token_type")
+        table = position_tables.learned(self.params, "embeddings/token_type")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of segments: it does not tell texts of a pair apart.\n"
@@ -256,11 +256,11 @@ class PretrainedBert(Pretrained):
         kinds = max(2, c.type_vocab_size) if not c.variant.token_types else c.type_vocab_size
         ranges = {
             "input_ids": (c.vocab_size, "vocab_size"),
-            "attention_mask": inputs.MASK,
+            "attention_mask": model_inputs.MASK,
             "token_type_ids": (kinds, "type_vocab_size"),
             "position_ids": (c.max_position_embeddings, "max_position_embeddings"),
         }
-        arrays = inputs.checked(given, ranges, self.limit)
+        arrays = model_inputs.checked(given, ranges, self.limit)
         shape = arrays["input_ids"].shape
         return {
             "attention_mask": np.ones(shape, np.int32),

@@ -17,13 +17,12 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables as positions
+from flaxattn.models import position_tables
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rotary import next_change
-from flaxattn.pretrained import generation_config, prompts, streaming
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import generation_config, model_inputs, prompts, streaming
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
 from flaxattn.pretrained.generation_config import settled
@@ -325,7 +324,7 @@ class PretrainedDecoder(ChatModel):
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
-        table = positions.learned(self.params, "positions")
+        table = position_tables.learned(self.params, "positions")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of positions: it turns queries and keys by an angle.\n"
@@ -346,11 +345,11 @@ class PretrainedDecoder(ChatModel):
         longest = "n_positions" if isinstance(c, GPT2Config) else "max_position_embeddings"
         ranges = {
             "input_ids": (c.vocab_size, "vocab_size"),
-            "attention_mask": inputs.MASK,
+            "attention_mask": model_inputs.MASK,
             "position_ids": (c.longest, longest),
         }
         given = {"input_ids": ids, "attention_mask": mask, "position_ids": places}
-        arrays = inputs.checked(given, ranges, c.longest)
+        arrays = model_inputs.checked(given, ranges, c.longest)
         shape = arrays["input_ids"].shape
         return {
             "attention_mask": np.ones(shape, np.int32),
@@ -386,7 +385,7 @@ class PretrainedDecoder(ChatModel):
             )
         ids, mask = self._prompts(texts, ids, mask)
         decoding = self.decoding(int(mask.sum(1).max()), settings)
-        wide = inputs.padded_left({"input_ids": ids, "attention_mask": mask})
+        wide = model_inputs.padded_left({"input_ids": ids, "attention_mask": mask})
         return mask, {"attention_mask": wide["attention_mask"]}, wide["input_ids"], decoding
 
     def _prompts(self, texts: Any, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -25,9 +25,7 @@ from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import masks_of_heads
 from flaxattn.models.unstacked_layers import UnstackedLayers
-from flaxattn.pretrained import hub
-from flaxattn.pretrained import model_directory as weights
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import hub, model_directory, model_inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.nonfinite_error import check_dtype, first_nonfinite, nonfinite_error
@@ -188,7 +186,9 @@ class Pretrained(abc.ABC):
                 raise InputError(
                     f"{name}: {self.name!r} has no heads that can be masked.\nLeave it out."
                 )
-            found[name] = masks_of_heads(inputs.numbers(name, value), *self.masks()[name], name)
+            found[name] = masks_of_heads(
+                model_inputs.numbers(name, value), *self.masks()[name], name
+            )
         return found
 
     def seen(
@@ -208,8 +208,8 @@ class Pretrained(abc.ABC):
             InputError: For an unknown layer or head, a window beyond the text, or attention that
                 is NaN or infinite.
         """
-        inputs.check_capture(capture, *self.counts())
-        inputs.check_window(capture, min(reading.lengths))
+        model_inputs.check_capture(capture, *self.counts())
+        model_inputs.check_window(capture, min(reading.lengths))
         check_dtype(capture, allow_nonfinite)
         module = self.module.clone(capture=with_lse(capture), keep_hidden=False)
         given = reading.padded(self.limit)
@@ -232,7 +232,7 @@ class Pretrained(abc.ABC):
         Raises:
             CheckpointError: If it cannot be written; then it is as it was before.
         """
-        weights.save(directory, self.module, self.params, dtype=dtype, **self._beside())
+        model_directory.save(directory, self.module, self.params, dtype=dtype, **self._beside())
 
     def push_to_hub(
         self,

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from jaxtyping import Int
 
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -37,7 +37,7 @@ class PretrainedRnnClassifier(SourceReader):
 
     def trace(self, *texts: Any, **options: Any) -> NoReturn:
         """Refuse: there is no attention."""
-        inputs.check_capture(NOTHING, *self.counts())
+        model_inputs.check_capture(NOTHING, *self.counts())
         raise AssertionError("a model without heads is refused")
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:

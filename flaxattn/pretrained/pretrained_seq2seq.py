@@ -15,15 +15,14 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables as positions
+from flaxattn.models import position_tables
 from flaxattn.models.losses import IGNORED
 from flaxattn.models.rnn import RnnLM
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.t5_config import T5Config
 from flaxattn.models.t5_heads import T5ForSequenceClassification
-from flaxattn.pretrained import generation_config
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import generation_config, model_inputs
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation import lengths, shortened, write
 from flaxattn.pretrained.generation_config import settled
@@ -107,7 +106,7 @@ class PretrainedSeq2Seq(SourceReader):
         target = labels if self.writes else None
         given |= self._target(decoder_input_ids, decoder_attention_mask, target, given)
         if isinstance(self.module, T5ForSequenceClassification):
-            inputs.check_ends(
+            model_inputs.check_ends(
                 given["input_ids"], given["decoder_input_ids"], self.config.eos_token_id
             )
         given |= self._masked(
@@ -117,7 +116,7 @@ class PretrainedSeq2Seq(SourceReader):
         )
         capture = Capture(weights=output_attentions)
         if output_attentions:
-            inputs.check_capture(capture, *self.counts())
+            model_inputs.check_capture(capture, *self.counts())
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
         out, seen = run(module, self.params, given, output_attentions)
         if output_attentions:
@@ -265,7 +264,7 @@ class PretrainedSeq2Seq(SourceReader):
             InputError: For an unknown layer or head, a model without tokenizer, an empty text, or
                 one over the limit.
         """
-        inputs.check_capture(capture, *self.counts())
+        model_inputs.check_capture(capture, *self.counts())
         if target is None and (self.writes or settings):
             told = {"capture": capture, "allow_nonfinite": allow_nonfinite}
             told |= {"trace": True, "predictions": predictions, "truncate": truncate}
@@ -329,7 +328,7 @@ class PretrainedSeq2Seq(SourceReader):
             )
         room = self.limit - prompt
         told: dict[str, Any] = {
-            "max_new_tokens": inputs.bucket(source + 50, room),
+            "max_new_tokens": model_inputs.bucket(source + 50, room),
             "eos": (c.eos_token_id,),
             "pad": c.pad_token_id,
             "forced_first": c.forced_bos_token_id,
@@ -352,11 +351,11 @@ class PretrainedSeq2Seq(SourceReader):
                 "Name a BART or a Marian."
             )
         if c.positions == "sinusoidal":
-            return positions.sinusoids(c.max_position_embeddings, c.d_model)
-        table = positions.learned(self.params, f"{side}_inputs/position")
+            return position_tables.sinusoids(c.max_position_embeddings, c.d_model)
+        table = position_tables.learned(self.params, f"{side}_inputs/position")
         if table is None:
             raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
-        return table[positions.UNUSED_ROWS :]
+        return table[position_tables.UNUSED_ROWS :]
 
     def _beside(self) -> dict[str, Any]:
         found = super()._beside()
@@ -428,15 +427,15 @@ class PretrainedSeq2Seq(SourceReader):
         c = self.config
         meaning = (c.target_size, "size of the target vocabulary")
         if ids is None and labels is not None:
-            ids = inputs.whole("labels", labels)
+            ids = model_inputs.whole("labels", labels)
             ids = np.where(ids == IGNORED, c.pad_token_id, ids)
-            inputs.checked({"labels": ids}, {"labels": meaning}, c.max_position_embeddings)
+            model_inputs.checked({"labels": ids}, {"labels": meaning}, c.max_position_embeddings)
             ids = shifted_right(ids, c)
         if ids is None:
             ids = shifted_right(source["input_ids"], c)
-        ranges = {"decoder_input_ids": meaning, "decoder_attention_mask": inputs.MASK}
+        ranges = {"decoder_input_ids": meaning, "decoder_attention_mask": model_inputs.MASK}
         given = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
-        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
+        arrays = model_inputs.checked(given, ranges, c.max_position_embeddings)
         count, expected = len(arrays["decoder_input_ids"]), len(source["input_ids"])
         if count != expected:
             raise InputError(

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Float, Int
 
 from flaxattn.kernels.contract import Capture
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -53,7 +53,7 @@ class PretrainedT5Encoder(SourceReader):
         allow_nonfinite: bool = False,
     ) -> Trace:
         """Read a text, or several, and keep what attention saw."""
-        inputs.check_capture(capture, *self.counts())
+        model_inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
         return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Int
 
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.trace.record import AttentionRecord, cut
 from flaxattn.trace.trace import Trace
 
@@ -45,7 +45,7 @@ class TokenizedTexts:
         found: dict[str, np.ndarray] = {}
         for target in (False, True):
             side = {n: a for n, a in self.given.items() if n.startswith(_TARGET) == target}
-            found |= inputs.padded(side, limit) if side else {}
+            found |= model_inputs.padded(side, limit) if side else {}
         return found
 
     def rows(self) -> list["TokenizedTexts"]:

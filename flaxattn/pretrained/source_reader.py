@@ -10,7 +10,7 @@ from jaxtyping import Int
 from flaxattn.errors import InputError
 from flaxattn.models.rnn_config import EncoderDecoderConfig
 from flaxattn.models.t5_config import T5Config
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.token_batch import Reader
@@ -69,9 +69,9 @@ class SourceReader(Pretrained):
     def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
         """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
         c = self.config
-        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": inputs.MASK}
+        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": model_inputs.MASK}
         given = {"input_ids": ids, "attention_mask": mask}
-        arrays = inputs.checked(given, ranges, c.max_position_embeddings)
+        arrays = model_inputs.checked(given, ranges, c.max_position_embeddings)
         return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.errors import InputError
-from flaxattn.pretrained import model_inputs as inputs
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace.trace import Trace
@@ -136,7 +136,7 @@ def write(
     for start in range(0, len(order), batch):
         members = order[start : start + batch]
         filled = [rows[number] for number in members] + [rows[members[-1]]] * (batch - len(members))
-        width = inputs.bucket(len(filled[-1]), model.config.max_position_embeddings)
+        width = model_inputs.bucket(len(filled[-1]), model.config.max_position_embeddings)
         ids, scores = model.generate(**_padded(filled, width, model), scores=True, **settings)
         each = len(ids) // batch
         for place, number in enumerate(members):

@@ -22,7 +22,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.online_moments import KINDS, OnlineMoments
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import measure_for, raw_bytes, sides
-from flaxattn.pretrained import model_inputs as requests
+from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import StoreWork
@@ -114,7 +114,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
     """Refuse what can be refused without reading the corpus."""
     check_alike(models)
     model, settings = models[0], asked.settings
-    requests.check_capture(asked.capture, *model.counts())
+    model_inputs.check_capture(asked.capture, *model.counts())
     if settings.reduce:
         OnlineMoments(*settings.reduce)
     if settings.on_error not in POLICIES:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.attribution import attribution_maps as weighing
+from flaxattn.attribution import attribution_maps
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForMaskedLM
 from flaxattn.models.interventions import Intervention
@@ -110,11 +110,11 @@ def test_value_zeroing_is_the_model_with_values_left_out(request, family):
 
 def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     given_ = bert.read([TEXT]).rows()[0].padded(bert.limit)
-    module = bert.module.clone(capture=weighing._OUTPUTS, keep_hidden=True)
-    out, state = weighing._run(module, bert.params, given_)
-    record = weighing.Trace.from_variables(state).encoder
+    module = bert.module.clone(capture=attribution_maps._OUTPUTS, keep_hidden=True)
+    out, state = attribution_maps._run(module, bert.params, given_)
+    record = attribution_maps.Trace.from_variables(state).encoder
     lost = Intervention("head_output", -record.head_output[1], layers=(1,), operation="add")
-    changed, again = weighing._run(module, bert.params, given_, [lost])
+    changed, again = attribution_maps._run(module, bert.params, given_, [lost])
     mask = np.ones((2, 2), np.float32)
     mask[1] = 0
     silent = bert.module.clone(keep_hidden=True).apply(
@@ -122,7 +122,7 @@ def test_zeroing_every_value_of_a_layer_is_silencing_its_heads(bert):
     )
     np.testing.assert_allclose(changed.hidden_states[2], silent.hidden_states[2], atol=1e-5)
     np.testing.assert_allclose(changed.hidden_states[1], out.hidden_states[1], atol=1e-6)
-    same = weighing.Trace.from_variables(again).encoder
+    same = attribution_maps.Trace.from_variables(again).encoder
     np.testing.assert_allclose(same.head_output[0], record.head_output[0], atol=1e-5)
     assert not np.asarray(same.head_output[1]).any(), "the record holds what acted"
 
@@ -132,8 +132,8 @@ def test_value_zeroing_in_parts_is_that_of_all_copies_at_once(
     bert, monkeypatch: pytest.MonkeyPatch, positions: int
 ) -> None:
     text = "the cat and the dog"
-    monkeypatch.setattr(weighing, "COPIES", 10**9)
+    monkeypatch.setattr(attribution_maps, "COPIES", 10**9)
     whole = fa.value_zeroing(bert, text)["encoder"][0]
-    monkeypatch.setattr(weighing, "COPIES", positions)
+    monkeypatch.setattr(attribution_maps, "COPIES", positions)
     # Measured: 1.07e-6 where each copy runs alone, in which XLA sums in another order.
     np.testing.assert_allclose(fa.value_zeroing(bert, text)["encoder"][0], whole, atol=5e-6)

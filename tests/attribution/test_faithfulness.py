@@ -8,7 +8,7 @@ from scipy import stats
 from small_decoders import write_decoder
 
 import flaxattn as fa
-from flaxattn.attribution import faithfulness as judged
+from flaxattn.attribution import faithfulness
 from flaxattn.attribution.explained_predictions import TokenScore, predictions
 from flaxattn.attribution.faithfulness import TokenAttributions
 from flaxattn.attribution.relevance import slopes_of
@@ -36,9 +36,13 @@ def test_every_kind_on_every_family(request, family):
     model = request.getfixturevalue(family)
     both = family in ("t5", "seq2seq")
     second = TARGETS if both else None
-    found = fa.faithfulness(model, TEXTS, second, kinds=judged.KINDS, steps=4, random_orders=2)
+    found = fa.faithfulness(
+        model, TEXTS, second, kinds=faithfulness.KINDS, steps=4, random_orders=2
+    )
     assert (
-        set(judged.KINDS) - set(found.kinds) == set(found.refused) == ({"flow"} if both else set())
+        set(faithfulness.KINDS) - set(found.kinds)
+        == set(found.refused)
+        == ({"flow"} if both else set())
     )
     assert found.deletion.shape == found.insertion.shape == (len(found.kinds), 3, 5)
     assert found.shares.tolist() == [0, 0.25, 0.5, 0.75, 1]

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from flaxattn.commands.extract import RayFlags
-from flaxattn.commands.option_lists import names, numbers
+from flaxattn.commands.option_lists import named, numbers
 
 
 def test_numbers_and_ranges() -> None:
@@ -19,9 +19,9 @@ def test_numbers_and_ranges() -> None:
 
 
 def test_names() -> None:
-    assert names(" max, entropy,") == ["max", "entropy"] and names(None) == []
+    assert named(" max, entropy,") == ["max", "entropy"] and named(None) == []
     with pytest.raises(typer.BadParameter, match="'b' is none of a, c"):
-        names("a,b", ("a", "c"), "--kinds")
+        named("a,b", ("a", "c"), "--kinds")
 
 
 def test_a_zero_that_was_typed_reaches_ray() -> None:

@@ -22,7 +22,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures.word_alignment import pharaoh, word_alignment
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.translation_batches import translate, write
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = np.random.default_rng(19)
     params = jax.tree.map(lambda x: noise.standard_normal(x.shape, np.float32), shapes)
     target = tmp_path_factory.mktemp("model")
-    weights.save(target, module, params, tokenizer=tokenizer)
+    model_directory.save(target, module, params, tokenizer=tokenizer)
     return target
 
 

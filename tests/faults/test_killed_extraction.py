@@ -23,7 +23,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.models.bert import Bert
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.store.verify_store import verify
 from flaxattn.text.vocabulary_training import train_wordpiece
 
@@ -56,7 +56,7 @@ class Extraction:
         params = jax.tree.map(
             lambda s: draw.normal(0, 0.3, s.shape).astype(np.float32), shapes["params"]
         )
-        weights.save(self.model, module, params, tokenizer=tokenizer)
+        model_directory.save(self.model, module, params, tokenizer=tokenizer)
         self.environment = {  # what one process compiled, the next one need not
             **os.environ,
             "JAX_PLATFORMS": "cpu",

@@ -67,9 +67,9 @@ def plain(value: Any) -> Any:
 
 
 def write_model(folder: Path, part: str = "model.safetensors") -> Path:
-    from flaxattn.trace import tensor_file as tensorfile
+    from flaxattn.trace import tensor_file
 
-    tensorfile.write(folder / "model.safetensors", tensors())
+    tensor_file.write(folder / "model.safetensors", tensors())
     if part != "model.safetensors":
         (folder / "model.safetensors").rename(folder / "part")
         (folder / part).write_text(json.dumps({"weight_map": dict.fromkeys(tensors(), "part")}))
@@ -363,12 +363,12 @@ def write_plan(folder: Path) -> Path:
 def read_plan(path: Path) -> Any:
     """As a job that goes on, a reader and a verification read it."""
     from flaxattn.errors import InputError
-    from flaxattn.store import job_plan as plan
+    from flaxattn.store import job_plan
     from flaxattn.store.open_store import open_store
     from flaxattn.store.verify_store import verify
 
     try:
-        found = plan.read_plan(path.parent)
+        found = job_plan.read_plan(path.parent)
         assert found is not None
         found.compare(some_plan())
     except InputError as error:
@@ -420,11 +420,11 @@ def read_store(path: Path) -> Any:
 def write_inputs(folder: Path) -> Path:
     from flaxattn.corpus.texts import Text
     from flaxattn.pipeline.text_sizes import TextSize
-    from flaxattn.store import make_plan as planning
+    from flaxattn.store import make_plan
 
     texts = [Text(i, f"n{i}", t, None, "a.txt", i + 1) for i, t in enumerate(TEXTS[:5])]
     members = [(text, TextSize(10, 0, 0, 0, 20)) for text in texts]
-    with planning._kept(folder / "inputs.parquet", some_plan()) as write:
+    with make_plan._kept(folder / "inputs.parquet", some_plan()) as write:
         write(members[:3])
         write(members[3:])
     return folder / "inputs.parquet"

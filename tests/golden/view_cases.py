@@ -28,7 +28,7 @@ from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.trace import Trace
-from flaxattn.views import trace_views as doors
+from flaxattn.views import trace_views
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects
 from flaxattn.views.text_list import ListQuery, TextList
@@ -86,13 +86,13 @@ def trace(seed: int = 0, texts: int = 1) -> Trace:
 
 def compared(folder: Path) -> Path:
     """Two traces of one text."""
-    page = doors.compare_view(trace(), trace(1), names=("before", "after"))
+    page = trace_views.compare_view(trace(), trace(1), names=("before", "after"))
     return page.save(folder / "compared.html")
 
 
 def one(folder: Path) -> Path:
     """One trace."""
-    return doors.head_view(trace(), 0).save(folder / "one.html")
+    return trace_views.head_view(trace(), 0).save(folder / "one.html")
 
 
 PAIRS = {"subject": [(0, 3), (2, 3), (4, 2), (9, 7), (10, 9)]}
@@ -100,7 +100,7 @@ PAIRS = {"subject": [(0, 3), (2, 3), (4, 2), (9, 7), (10, 9)]}
 
 def gold(folder: Path) -> Path:
     """One trace with gold pairs."""
-    return doors.head_view(trace(), 0, pairs=PAIRS).save(folder / "gold.html")
+    return trace_views.head_view(trace(), 0, pairs=PAIRS).save(folder / "gold.html")
 
 
 def profile(folder: Path) -> Path:
@@ -153,7 +153,7 @@ def predicted(folder: Path) -> Path:
     weights /= weights.sum(-1, keepdims=True)
     made = Trace.from_arrays(tokens=[TOKENS], decoder_weights=weights, decoder_tokens=[TOKENS])
     read = Trace(**{**vars(made), "predictions": said, "decoder_tokens": ()})
-    return doors.head_view(read, 0).save(folder / "predicted.html")
+    return trace_views.head_view(read, 0).save(folder / "predicted.html")
 
 
 def corpus(folder: Path) -> Path:
@@ -163,7 +163,7 @@ def corpus(folder: Path) -> Path:
     path = folder / "store"
     if not path.exists():
         store_cases.write(path, store_cases.traces("statistics", 3))
-    return doors.atlas_view(open_store(path)).save(folder / "corpus.html")
+    return trace_views.atlas_view(open_store(path)).save(folder / "corpus.html")
 
 
 def claims(folder: Path) -> Path:

@@ -206,6 +206,7 @@ def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
     assert said.splitlines()[-1] == document["trust"]
 
 
+@pytest.mark.slow
 def test_when_the_time_is_over_the_rest_is_not_reached(hour):
     slow = [stage(f"slow {number}", "import time; time.sleep(0.8)") for number in range(9)]
     began = time.monotonic()
@@ -218,6 +219,7 @@ def test_when_the_time_is_over_the_rest_is_not_reached(hour):
     assert said.splitlines()[-1] == document["trust"]
 
 
+@pytest.mark.slow
 def test_checks_leave_time_for_the_timings_and_go_on_after_them(hour, monkeypatch):
     slow = [stage(f"slow {number}", "import time; time.sleep(0.6)") for number in range(4)]
     code, document, said = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
@@ -230,6 +232,7 @@ def test_checks_leave_time_for_the_timings_and_go_on_after_them(hour, monkeypatc
     assert len(document["stages"]) == len(order(said)) == 10
 
 
+@pytest.mark.slow
 def test_several_checks_run_at_once_and_timings_alone(hour, tmp_path):
     code = "import time; print(time.time(), flush=True); time.sleep(0.7); print(time.time())"
     rows = [timing(f"rows {number}", code=code) for number in range(2)]
@@ -266,6 +269,7 @@ def test_a_timing_that_hangs_is_made_without_the_kernel(hour):
     assert document["trust"].startswith("trust cudnn: mosaic_gpu hung in 'rows 0'")
 
 
+@pytest.mark.slow
 def test_timings_without_a_kernel_come_first_where_it_hung_before(hour):
     without = timing("rows, without", row("x"), about=())
     rows = [timing("rows", code=HANG, seconds=1, instead=without)]
@@ -416,7 +420,6 @@ def test_the_tests_are_listed_where_little_is_installed(hour, tmp_path, monkeypa
     assert entry(document, "list of tests")["status"] == "passed"
     groups = [each for each in document["stages"] if each["part"] == "conformance"][1:]
     assert {name for each in groups for name in each["about"]} == {*gpu_stages.IMPLEMENTATIONS}
-    assert len(groups) == 25
     tried = [word for each in groups for word in each["output"][0].split("test_conformance.py::")]
     assert sum(word.startswith("test_") for word in tried) >= 98
 

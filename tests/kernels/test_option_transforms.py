@@ -123,9 +123,9 @@ def in_remat(one, stacks, sinks, offsets):
     return in_scan(jax.checkpoint(one), stacks, sinks, offsets)
 
 
-def in_shard_map(one, stacks, sinks, offsets, heads=True):
+def in_shard_map(one, stacks, sinks, offsets, heads=True, devices=(2, 2)):
     """Each example, and where heads can be cut each half of them, on a device of its own."""
-    mesh = jax.make_mesh((2, 2), ("data", "heads"), axis_types=(AxisType.Auto,) * 2)
+    mesh = jax.make_mesh(devices, ("data", "heads"), axis_types=(AxisType.Auto,) * 2)
     heads = "heads" if heads else None
     of_stack = dict.fromkeys(stacks, P(None, "data", None, heads))
     of_offsets = P(None, "data") if offsets is not None and offsets.ndim == 2 else P()
@@ -182,8 +182,14 @@ def check(implementation, option, transform):
     offsets = None if offsets is None else jnp.asarray(offsets)
     one = functools.partial(results, implementation, option)
     apply = TRANSFORMS[transform]
-    if transform == "shard_map" and "bias" in dict(option.fixed):
-        apply = functools.partial(in_shard_map, heads=False)  # it is of all heads
+    if transform == "shard_map":
+        apply = functools.partial(
+            in_shard_map,
+            heads="bias" not in dict(option.fixed),  # it is of all heads
+            # jax's interpreter of these kernels keeps one state for all devices: run at once, they
+            # race in it. test_sharded.py cuts calls for any implementation.
+            devices=(1, 1) if implementation == "mosaic_gpu" else (2, 2),
+        )
 
     def summed(arrays):
         sinks = {name: x for name, x in arrays.items() if name == "sinks"}
@@ -253,16 +259,8 @@ def masked_with_sinks(implementation):
     return gradients, found, truth
 
 
-@pytest.mark.few("xla")
-@pytest.mark.parametrize(
-    "implementation",
-    [
-        "reference",
-        "xla",
-        pytest.param("tpu", marks=pytest.mark.slow),
-        pytest.param("mosaic_gpu", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.few("xla", "tpu")
+@pytest.mark.parametrize("implementation", ["reference", "xla", "tpu", "mosaic_gpu"])
 def test_sinks_of_minus_infinity_and_rows_without_keys(implementation):
     gradients, found, truth = masked_with_sinks(implementation)
     allowed = TOLERANCE.get(implementation, 2e-5)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from scipy.spatial.distance import jensenshannon, squareform
 
-from flaxattn.measures import head_similarity as likeness
+from flaxattn.measures import head_similarity
 from flaxattn.measures.head_similarity import head_distances, head_likeness
 
 
@@ -56,7 +56,7 @@ def test_a_head_without_attention_has_a_finite_distance():
 
 def test_long_texts_are_sampled_evenly(monkeypatch):
     weights = peaked(0, 4, queries=40)
-    monkeypatch.setattr(likeness, "TERMS", 4 * 4 * 7 // 2 * 4)
+    monkeypatch.setattr(head_similarity, "TERMS", 4 * 4 * 7 // 2 * 4)
     assert head_distances(weights) == pytest.approx(head_distances(weights[:, [0, 13, 26, 39]]))
 
 

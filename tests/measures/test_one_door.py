@@ -172,15 +172,15 @@ def test_what_cannot_be_measured_is_told() -> None:
 
 
 def test_only_what_a_score_needs_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flaxattn.measures import head_scores as module
+    from flaxattn.measures import head_scores
 
-    captures, made = [], module.DeviceStep
+    captures, made = [], head_scores.DeviceStep
 
     def step(module_: Any, params: Any, capture: Any, *rest: Any) -> Any:
         captures.append(capture)
         return made(module_, params, capture, *rest)
 
-    monkeypatch.setattr(module, "DeviceStep", step)
+    monkeypatch.setattr(head_scores, "DeviceStep", step)
     fa.measure(fa.from_pretrained("tiny-bert"), ["mean next", "mean sep"], ["a b c"])
     (capture,) = captures
     assert [getattr(item, "name", item) for item in capture.stats] == ["next", "received"]

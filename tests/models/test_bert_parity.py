@@ -18,7 +18,7 @@ from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
 from flaxattn.models.bert import ARCHITECTURES
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 HIDDEN, WEIGHTS = 2e-5, 1e-5
 FIELDS = (
@@ -56,7 +56,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def _run(case: Any, folder: Path) -> dict[str, np.ndarray]:
     settings = {"model_type": "bert", "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", golden.tensors(case))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(case))
     model = fa.from_pretrained(folder)
     out = model(**golden.inputs(case), output_attentions=True, output_hidden_states=True)
     arrays = {name: getattr(out, name) for name in FIELDS}

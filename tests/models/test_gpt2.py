@@ -20,8 +20,8 @@ from tokenizers import decoders, models, pre_tokenizers
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.gpt2 import GPT2LM
-from flaxattn.pretrained import generation as writing
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.pretrained import generation
+from flaxattn.trace import tensor_file
 
 CASE = golden.CASES["gpt2"]
 TEXTS = ["a cat", "été à midi", "no"]
@@ -32,7 +32,7 @@ def written(folder: Path, **settings: Any) -> Path:
     folder.mkdir(exist_ok=True)
     told = {"model_type": "gpt2", "architectures": [CASE.head], **CASE.config(), **settings}
     (folder / "config.json").write_text(json.dumps(told))
-    tensorfile.write(folder / "model.safetensors", golden.tensors(CASE))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(CASE))
     return folder
 
 
@@ -147,7 +147,7 @@ def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.Mon
     given = {name: array[:6] for name, array in golden.prompts(CASE).items()}
     for settings in ({}, {"num_beams": 3}):
         expected = model.generate(**given, max_new_tokens=30, **settings)
-        monkeypatch.setattr(writing, "_FIRST_ROOM", 4)
+        monkeypatch.setattr(generation, "_FIRST_ROOM", 4)
         found = model.generate(**given, max_new_tokens=30, **settings)
         monkeypatch.undo()
         np.testing.assert_array_equal(found, expected)
@@ -181,7 +181,7 @@ def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
     tensors["lm_head.weight"] = tensors["wte.weight"]
     for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = np.tril(np.ones((1, 1, 80, 80), np.float32))
-    tensorfile.write(folder / "model.safetensors", tensors)
+    tensor_file.write(folder / "model.safetensors", tensors)
     loaded = fa.from_pretrained(folder)
     assert not loaded.report.missing and not loaded.report.unexpected
     jax.tree.map(np.testing.assert_array_equal, loaded.params, model.params)

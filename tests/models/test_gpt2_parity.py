@@ -17,8 +17,8 @@ from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
 from flaxattn.models.gpt2 import ARCHITECTURES
-from flaxattn.pretrained import model_directory as weights
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.pretrained import model_directory
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 
 LOGITS, WEIGHTS, LOSS = 5e-5, 1e-5, 1e-5
@@ -30,7 +30,7 @@ def write(case: Any, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     settings = {"model_type": "gpt2", "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", golden.tensors(case))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(case))
     return folder
 
 
@@ -154,7 +154,7 @@ def test_round_trip_is_bit_equal(name: str, models: dict[str, Any], tmp_path: Pa
     assert ours.shapes == theirs.shapes
     for tensor in theirs.shapes:
         assert ours.read(tensor).tobytes() == theirs.read(tensor).tobytes(), tensor
-    assert weights.read_config(tmp_path / "ours") == weights.read_config(folder)
+    assert model_directory.read_config(tmp_path / "ours") == model_directory.read_config(folder)
 
 
 @pytest.mark.few("untied")

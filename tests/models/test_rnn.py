@@ -23,11 +23,11 @@ from tokenizers import models, pre_tokenizers, processors
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.rnn import GatedUnit, RnnLM
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 CONFIG = fa.RnnConfig(
     vocab_size=23,
@@ -351,9 +351,9 @@ def test_a_directory_comes_back_bit_by_bit(folder: Path, handle: Any) -> None:
     assert handle.config == dataclasses.replace(CONFIG, decoder_vocab_size=None)
     assert not handle.report.table()
     assert "RnnLM, 1 + 1 layers, 0 and 1 heads" in repr(handle)
-    tensors = tensorfile.TensorFiles(folder).shapes
+    tensors = tensor_file.TensorFiles(folder).shapes
     assert tensors["decoder.cross_attention.query.weight"] == (7, 8)
-    assert set(weights.to_hf(handle.module, handle.params)) == set(tensors)
+    assert set(model_directory.to_hf(handle.module, handle.params)) == set(tensors)
 
 
 def test_the_hand_calls_it_as_any_encoder_decoder(handle: Any) -> None:
@@ -471,11 +471,11 @@ def test_what_is_refused(folder: Path, handle: Any, tmp_path: Path) -> None:
         handle.trace("a", "b", capture=fa.Capture(weights=True, heads=(1,)))
     with pytest.raises(ValueError, match="the model has layer 0 only"):
         run(MODULE.clone(capture=fa.Capture(weights=True, layers=(1,))), PARAMS, GIVEN, True)
-    tensors = weights.to_hf(handle.module, handle.params)
+    tensors = model_directory.to_hf(handle.module, handle.params)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    tensorfile.write(tmp_path / "model.safetensors", {"0.weight": tensors["output.weight"]})
+    tensor_file.write(tmp_path / "model.safetensors", {"0.weight": tensors["output.weight"]})
     with pytest.raises(CheckpointError, match="lacks 22 tensors"):
         fa.from_pretrained(tmp_path)
-    tensorfile.write(tmp_path / "model.safetensors", {**tensors, "0.weight": np.zeros(1, "f4")})
+    tensor_file.write(tmp_path / "model.safetensors", {**tensors, "0.weight": np.zeros(1, "f4")})
     with pytest.warns(UserWarning, match=r"no flaxattn RNN has: 0\.weight"):
         fa.from_pretrained(tmp_path)

@@ -20,7 +20,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.rnn import RnnLM
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 CONFIG = fa.RnnConfig(
     vocab_size=23,
@@ -152,7 +152,7 @@ def test_a_directory_comes_back_and_asking_for_attention_is_refused(tmp_path: Pa
     model = fa.from_pretrained(tmp_path / "model")
     assert model.config == CONFIG and model.counts() == (1, 0)
     jax.tree.map(np.testing.assert_array_equal, model.params, PARAMS)
-    names = tensorfile.TensorFiles(tmp_path / "model").shapes
+    names = tensor_file.TensorFiles(tmp_path / "model").shapes
     assert not [name for name in names if "cross_attention" in name]
     with pytest.raises(InputError, match=r"has no attention: there is nothing to trace\.\n.*base"):
         model(**GIVEN, output_attentions=True)

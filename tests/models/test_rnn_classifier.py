@@ -18,7 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.rnn_classifier import RnnForSequenceClassification
 from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 CONFIG = fa.RnnConfig(
     vocab_size=23,
@@ -112,7 +112,7 @@ def test_a_directory_comes_back(tmp_path: Path) -> None:
     assert isinstance(again, PretrainedRnnClassifier) and again.config == CONFIG
     assert not again.report.table() and "RnnForSequenceClassification, 1 layer" in repr(again)
     jax.tree.map(np.testing.assert_array_equal, again.params, MODEL.params)
-    names = set(tensorfile.TensorFiles(tmp_path / "model").shapes)
+    names = set(tensor_file.TensorFiles(tmp_path / "model").shapes)
     assert {"classifier.weight", "encoder.forward.recurrent.weight"} < names
     assert not [name for name in names if name.startswith(("decoder.", "output."))]
     with pytest.raises(InputError, match="has no attention: there is nothing to trace"):

@@ -20,7 +20,7 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.position_tables import sinusoids
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 SIZES: dict[str, Any] = dict(
     vocab_size=50,
@@ -226,7 +226,7 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def written(case: Any, folder: Path, **changes: Any) -> Path:
     settings = {"model_type": case.kind, "architectures": [case.head], **case.config(), **changes}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", golden.tensors(case))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(case))
     return folder
 
 
@@ -284,11 +284,11 @@ def test_copies_of_older_versions_are_compared(tmp_path: Path) -> None:
     names = [*(f"model.{name}" for name in copies), "lm_head.weight"]
     tensors |= {name: tensors["model.shared.weight"].copy() for name in names}
     tensors["model.encoder.embed_positions.weight"] = sinusoids(40, 32)
-    tensorfile.write(folder / "model.safetensors", tensors)
+    tensor_file.write(folder / "model.safetensors", tensors)
     report = fa.from_pretrained(folder).report
     assert len(report.ignored) == 4 and not report.unexpected and not report.missing
     tensors["lm_head.weight"][0, 0] += 1
-    tensorfile.write(folder / "model.safetensors", tensors)
+    tensor_file.write(folder / "model.safetensors", tensors)
     with pytest.raises(CheckpointError, match=r"ties lm_head\.weight to shared\.weight"):
         fa.from_pretrained(folder)
 

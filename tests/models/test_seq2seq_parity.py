@@ -17,8 +17,8 @@ from rounding import assert_equal_but_rounding
 import flaxattn as fa
 from flaxattn.models.position_tables import sinusoids
 from flaxattn.models.seq2seq import ARCHITECTURES
-from flaxattn.pretrained import model_directory as weights
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.pretrained import model_directory
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 
 LOGITS, WEIGHTS = 5e-5, 1e-5
@@ -29,7 +29,7 @@ def write(case: Any, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     settings = {"model_type": case.kind, "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", golden.tensors(case))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(case))
     return folder
 
 
@@ -125,7 +125,7 @@ def test_round_trip_is_bit_equal(name: str, tmp_path: Path) -> None:
     assert ours.shapes == theirs.shapes
     for tensor in theirs.shapes:
         assert ours.read(tensor).tobytes() == theirs.read(tensor).tobytes(), tensor
-    assert weights.read_config(tmp_path / "ours") == weights.read_config(folder)
+    assert model_directory.read_config(tmp_path / "ours") == model_directory.read_config(folder)
 
 
 @pytest.mark.few("marian]", "bart]")

@@ -17,7 +17,7 @@ import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.models.bert import Bert
-from flaxattn.pipeline import device_step as step
+from flaxattn.pipeline import device_step
 from flaxattn.pipeline.batches import Room, planned
 from flaxattn.pipeline.extraction import Options, extract_shards, room_for
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
@@ -89,9 +89,9 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     module = Bert(fa.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=3, **NARROW))
     given = {"input_ids": np.ones((1, 4), np.int32)}
     params = module.init(jax.random.key(0), **given)["params"]
-    calls, see = [], step.see
-    monkeypatch.setattr(step, "see", lambda *args: calls.append(args) or see(*args))
-    step.DeviceStep(module, [params], fa.Capture(weights=True), None).begin(given)
+    calls, see = [], device_step.see
+    monkeypatch.setattr(device_step, "see", lambda *args: calls.append(args) or see(*args))
+    device_step.DeviceStep(module, [params], fa.Capture(weights=True), None).begin(given)
     program = see.lower(*calls[0]).compile().as_text()
     entry = program[program.index("ENTRY") :]
     inner = sorted(re.findall(r"= f32\[([\d,]*\b97\b[\d,]*)\]\S* parameter", entry))
@@ -262,11 +262,11 @@ def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
     capture, one = fa.Capture(stats=("max",)), jax.devices()[:1]
-    before = step.see._cache_size()
+    before = device_step.see._cache_size()
     fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=one)
-    assert step.see._cache_size() - before <= 2  # of one width, and the last batch
+    assert device_step.see._cache_size() - before <= 2  # of one width, and the last batch
     fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=one)
-    assert step.see._cache_size() - before <= 2
+    assert device_step.see._cache_size() - before <= 2
 
 
 def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
@@ -347,7 +347,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
 
     def at_most(rows: int) -> list[int]:
         tried: list[int] = []
-        run = step.DeviceStep._run
+        run = device_step.DeviceStep._run
 
         def limited(self: Any, given: Any) -> Any:
             tried.append(len(given["input_ids"]))
@@ -355,7 +355,7 @@ def scarce(monkeypatch) -> Callable[[int], list[int]]:
                 raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
             return run(self, given)
 
-        monkeypatch.setattr(step.DeviceStep, "_run", limited)
+        monkeypatch.setattr(device_step.DeviceStep, "_run", limited)
         return tried
 
     return at_most
@@ -372,7 +372,7 @@ def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
 
 @pytest.mark.slow
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
-    fetched, failed = step.DeviceStep._fetched, []
+    fetched, failed = device_step.DeviceStep._fetched, []
 
     def once(self: Any, seen: Any, first: int) -> Any:
         if not failed:
@@ -380,7 +380,7 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while computing.")
         return fetched(self, seen, first)
 
-    monkeypatch.setattr(step.DeviceStep, "_fetched", once)
+    monkeypatch.setattr(device_step.DeviceStep, "_fetched", once)
     found = fa.extract(bert, texts, capture=MAPS, batch_tokens=256, devices=jax.devices()[:2])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
@@ -405,7 +405,7 @@ def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
     def broken(self: Any, given: Any) -> Any:
         raise RuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(step.DeviceStep, "_run", broken)
+    monkeypatch.setattr(device_step.DeviceStep, "_run", broken)
     with pytest.raises(RuntimeError, match="INTERNAL: something else"):
         fa.extract(bert, ["a"])
 

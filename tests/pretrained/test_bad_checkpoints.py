@@ -26,7 +26,7 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, FlaxattnError, InputError, UnavailableError
 from flaxattn.pretrained import hub, sentence_modules
 from flaxattn.text.tokenizer_files import bert_backend
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 Checkpoint = Callable[..., Path]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -225,7 +225,7 @@ def test_the_line_that_converts_a_pickle_works(checkpoint: Checkpoint, tmp_path:
     torch = pytest.importorskip("torch")
     folder = checkpoint(folder="it's [1]")
     arrays = golden.tensors(golden.Case())
-    expected = tensorfile.TensorFiles(folder)
+    expected = tensor_file.TensorFiles(folder)
     (folder / WEIGHTS).unlink()
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     first = dict(list(tensors.items())[:5])
@@ -234,7 +234,7 @@ def test_the_line_that_converts_a_pickle_works(checkpoint: Checkpoint, tmp_path:
     torch.save(rest, folder / "pytorch_model-00002-of-00002.bin")
     _, option, code = shlex.split(refused(folder).splitlines()[2])
     subprocess.run([sys.executable, option, code], check=True, cwd=tmp_path)
-    assert tensorfile.TensorFiles(folder).shapes == expected.shapes
+    assert tensor_file.TensorFiles(folder).shapes == expected.shapes
     fa.from_pretrained(folder)
 
 
@@ -312,7 +312,7 @@ def test_one_flipped_bit_is_noticed(checkpoint: Checkpoint) -> None:
 def test_a_flipped_bit_in_the_header_is_noticed_or_harmless(checkpoint: Checkpoint) -> None:
     folder = checkpoint(num_hidden_layers=1)
     whole = (folder / WEIGHTS).read_bytes()
-    names = set(tensorfile.TensorFiles(folder).shapes)
+    names = set(tensor_file.TensorFiles(folder).shapes)
     start = 8 + struct.unpack("<Q", whole[:8])[0]
     random = np.random.RandomState(1)
     for place in random.randint(0, start, 60):
@@ -320,7 +320,7 @@ def test_a_flipped_bit_in_the_header_is_noticed_or_harmless(checkpoint: Checkpoi
         damaged[place] ^= 1 << random.randint(8)
         (folder / WEIGHTS).write_bytes(damaged)
         try:
-            files = tensorfile.TensorFiles(folder)
+            files = tensor_file.TensorFiles(folder)
             assert set(files.shapes) == names
             arrays = golden.tensors(golden.Case(settings=(("num_hidden_layers", 1),)))
             assert all((files.read(name) == arrays[name]).all() for name in names)

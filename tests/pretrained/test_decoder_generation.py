@@ -154,7 +154,7 @@ def changing(rotary: Rotary, settings: dict[str, Any]) -> fa.Pretrained:
     return PretrainedDecoder(module, params, None, config, "changing")
 
 
-@pytest.mark.few("greedy", "dynamic, beams", "in chunks")
+@pytest.mark.few("greedy", "dynamic, beams")
 @pytest.mark.parametrize("name", LENGTHS)
 def test_frequencies_change_with_the_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token has the probability of a pass over all before it, also past the change."""
@@ -176,6 +176,7 @@ def test_frequencies_change_with_the_length(name: str, monkeypatch: pytest.Monke
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.few("dynamic")
 @pytest.mark.parametrize("rotary", [LONGROPE, DYNAMIC], ids=["longrope", "dynamic"])
 def test_a_text_is_read_as_if_it_were_alone(rotary: Rotary) -> None:
     """Frequencies of a traced text do not depend on longer texts in its batch, or on padding."""

@@ -27,9 +27,9 @@ import safetensors.numpy
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import ARCHITECTURES
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.encoder_names import BERT
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles, accept_files
 
 HEADS = list(ARCHITECTURES)
@@ -42,12 +42,12 @@ def settings_of(head: str) -> dict[str, int]:
 
 
 def build(folder: Path, head: str | None = None) -> Any:
-    config = weights.read_config(folder)
+    config = model_directory.read_config(folder)
     return ARCHITECTURES[head or config.architectures[0]](config)
 
 
-def load(folder: Path, head: str | None = None) -> tuple[Any, weights.CheckpointMatch]:
-    return weights.load(TensorFiles(folder), build(folder, head))
+def load(folder: Path, head: str | None = None) -> tuple[Any, model_directory.CheckpointMatch]:
+    return model_directory.load(TensorFiles(folder), build(folder, head))
 
 
 def tensors_of(folder: Path) -> dict[str, np.ndarray]:
@@ -71,10 +71,10 @@ def test_round_trip_is_bit_equal(checkpoint: Checkpoint, head: str, tmp_path: Pa
     """HF -> flaxattn -> HF, for every architecture; the config comes back too."""
     folder = checkpoint(head, **settings_of(head))
     params, report = load(folder)
-    assert report == weights.CheckpointMatch()
-    weights.save(tmp_path / "again", build(folder), params)
+    assert report == model_directory.CheckpointMatch()
+    model_directory.save(tmp_path / "again", build(folder), params)
     assert_bit_equal(tensors_of(tmp_path / "again"), tensors_of(folder))
-    assert weights.read_config(tmp_path / "again") == weights.read_config(folder)
+    assert model_directory.read_config(tmp_path / "again") == model_directory.read_config(folder)
     assert same(load(tmp_path / "again")[0], params)
 
 
@@ -85,7 +85,7 @@ def test_every_parameter_has_one_row_and_every_row_a_parameter(checkpoint: Check
     for number, head in enumerate(HEADS):
         untied = {"tie_word_embeddings": False} if head == "BertForMaskedLM" else {}
         module = build(checkpoint(head, folder=str(number), **settings_of(head), **untied))
-        used |= set(BERT.rows_of(weights._parameter_shapes(module), module.config).values())
+        used |= set(BERT.rows_of(model_directory._parameter_shapes(module), module.config).values())
     assert used == set(every)
 
 
@@ -97,7 +97,7 @@ def test_torch_opens_what_we_save(checkpoint: Checkpoint, head: str, tmp_path: P
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     folder = checkpoint(head, **settings_of(head))
-    weights.save(tmp_path / "ours", build(folder), load(folder)[0])
+    model_directory.save(tmp_path / "ours", build(folder), load(folder)[0])
     model, info = getattr(transformers, head).from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
@@ -116,8 +116,8 @@ def test_we_open_what_torch_saves(tmp_path: Path) -> None:
     model = transformers.BertForPreTraining(transformers.BertConfig(**case.config()))
     model.save_pretrained(tmp_path / "theirs")
     params, report = load(tmp_path / "theirs")
-    assert report == weights.CheckpointMatch()
-    weights.save(tmp_path / "ours", build(tmp_path / "theirs"), params)
+    assert report == model_directory.CheckpointMatch()
+    model_directory.save(tmp_path / "ours", build(tmp_path / "theirs"), params)
     assert_bit_equal(tensors_of(tmp_path / "ours"), tensors_of(tmp_path / "theirs"))
     assert torch.is_tensor(model.bert.embeddings.word_embeddings.weight)
 
@@ -130,7 +130,7 @@ def test_stored_dtypes(checkpoint: Checkpoint, dtype: Any, tmp_path: Path) -> No
     params, _ = load(folder)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"float32"}
     name = np.dtype(dtype).name
-    weights.save(tmp_path / "again", build(folder), params, dtype=name)
+    model_directory.save(tmp_path / "again", build(folder), params, dtype=name)
     assert_bit_equal(tensors_of(tmp_path / "again"), tensors)
     assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == name
 
@@ -155,7 +155,7 @@ def test_sharded(checkpoint: Checkpoint) -> None:
     whole, _ = load(folder)
     shard(folder)
     parts, report = load(folder)
-    assert report == weights.CheckpointMatch()
+    assert report == model_directory.CheckpointMatch()
     assert same(whole, parts)
 
 
@@ -164,7 +164,7 @@ def test_a_single_file_replaces_shards(checkpoint: Checkpoint) -> None:
     shard(folder)
     params, _ = load(folder)
     (folder / "notes.txt").write_text("mine")
-    weights.save(folder, build(folder), params)
+    model_directory.save(folder, build(folder), params)
     assert sorted(p.name for p in folder.iterdir()) == [
         "config.json",
         "model.safetensors",
@@ -183,7 +183,7 @@ def test_shards_of_a_hub_cache_are_links(checkpoint: Checkpoint, tmp_path: Path)
     for path in folder.iterdir():
         shutil.move(path, blobs / path.name)
         (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
-    assert load(snapshot)[1] == weights.CheckpointMatch()
+    assert load(snapshot)[1] == model_directory.CheckpointMatch()
 
 
 def test_old_names_and_prefixes(checkpoint: Checkpoint) -> None:
@@ -233,7 +233,9 @@ def test_a_fresh_head_follows_the_seed_and_leaves_the_rest_alone(checkpoint: Che
     module = build(folder, "BertForSequenceClassification")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        one, two, other = (weights.load(TensorFiles(folder), module, seed)[0] for seed in (1, 1, 2))
+        one, two, other = (
+            model_directory.load(TensorFiles(folder), module, seed)[0] for seed in (1, 1, 2)
+        )
     assert same(one, two)
     assert not same(one["classifier"], other["classifier"])
     assert same(one["bert"], load(folder)[0])
@@ -254,14 +256,14 @@ def test_decoder_bias_of_tied_and_untied_models(checkpoint: Checkpoint) -> None:
     tensors = golden.tensors(golden.Case("BertForMaskedLM"))
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
     params, report = load(checkpoint("BertForMaskedLM", tensors, "tied"))
-    assert report == weights.CheckpointMatch()
+    assert report == model_directory.CheckpointMatch()
     assert (params["mlm_head"]["bias"] == tensors["cls.predictions.decoder.bias"]).all()
     case = golden.Case("BertForMaskedLM", settings=(("tie_word_embeddings", False),))
     tensors = golden.tensors(case)
     folder = checkpoint("BertForMaskedLM", tensors, "untied", tie_word_embeddings=False)
     params, _ = load(folder)
     assert (params["mlm_head"]["bias"] == tensors["cls.predictions.decoder.bias"]).all()
-    saved = weights.to_hf(build(folder), params)
+    saved = model_directory.to_hf(build(folder), params)
     assert saved.keys() == tensors.keys()
 
 
@@ -271,7 +273,7 @@ def test_checksums_are_in_the_header(checkpoint: Checkpoint) -> None:
         metadata = file.metadata()
     assert metadata["format"] == "pt"
     digests = json.loads(metadata["flaxattn.sha256"])
-    assert digests == {n: tensorfile.digest(a) for n, a in tensors_of(folder).items()}
+    assert digests == {n: tensor_file.digest(a) for n, a in tensors_of(folder).items()}
 
 
 GENERATION = {"generation_config.json": {"num_beams": 2}}
@@ -280,7 +282,7 @@ GENERATION = {"generation_config.json": {"num_beams": 2}}
 def saved(folder: Path, checkpoint: Checkpoint, **named: Any) -> Path:
     """A directory that flaxattn wrote, with checksums of all its files."""
     source = checkpoint(folder=f"{folder.name}-source")
-    weights.save(folder, build(source), load(source)[0], **named)
+    model_directory.save(folder, build(source), load(source)[0], **named)
     return folder
 
 
@@ -337,14 +339,14 @@ def test_what_was_saved_anew_while_it_was_read_is_refused(
 ) -> None:
     folder = saved(tmp_path / "model", checkpoint)
     other = saved(tmp_path / "other", checkpoint, further=GENERATION)
-    read = weights.load
+    read = model_directory.load
 
     def replaced(files: TensorFiles, *given: Any, **options: Any) -> Any:
         shutil.rmtree(folder)
         shutil.copytree(other, folder)
         return read(files, *given, **options)
 
-    monkeypatch.setattr(weights, "load", replaced)
+    monkeypatch.setattr(model_directory, "load", replaced)
     with pytest.raises(CheckpointError, match="was saved anew while it was read"):
         fa.from_pretrained(folder)
 
@@ -364,7 +366,7 @@ def test_saving_over_a_model_removes_its_files_and_keeps_those_of_the_user(
         if inner:
             (folder / "inner").mkdir()
         source = checkpoint(folder=f"again{inner}")
-        weights.save(folder, build(source), load(source)[0])
+        model_directory.save(folder, build(source), load(source)[0])
         names = {path.name for path in folder.iterdir()} - {"inner"}
         assert names == {"config.json", "model.safetensors", "notes.txt"}
         assert (folder / "notes.txt").stat().st_mode & 0o777 == 0o600
@@ -377,11 +379,11 @@ def test_a_header_that_names_a_file_outside_is_refused(
 ) -> None:
     folder = checkpoint()
     (tmp_path / "secret").write_text("x")
-    tensorfile.write(folder / "model.safetensors", tensors_of(folder), {"../secret": "0" * 64})
+    tensor_file.write(folder / "model.safetensors", tensors_of(folder), {"../secret": "0" * 64})
     with pytest.raises(CheckpointError, match=r"names the file '../secret', which lies outside"):
         fa.from_pretrained(folder)
     source = checkpoint(folder="source")
-    weights.save(folder, build(source), load(source)[0])
+    model_directory.save(folder, build(source), load(source)[0])
     assert (tmp_path / "secret").read_text() == "x"
 
 
@@ -400,7 +402,7 @@ def test_a_failed_save_changes_nothing(
     target = folder if existing else tmp_path / "new"
     before = {p.name: p.read_bytes() for p in target.iterdir()} if existing else None
     with pytest.raises(CheckpointError, match=r"Could not write .*: No space left on device\.\n"):
-        weights.save(target, build(folder), params, tokenizer=_FullDisk())
+        model_directory.save(target, build(folder), params, tokenizer=_FullDisk())
     assert ({p.name: p.read_bytes() for p in target.iterdir()} if existing else None) == before
     assert target.exists() == existing
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
@@ -411,14 +413,14 @@ def test_save_over_a_file_or_with_other_parameters(checkpoint: Checkpoint, tmp_p
     params, _ = load(folder)
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="it is a file, not a directory"):
-        weights.save(tmp_path / "file", build(folder), params)
+        model_directory.save(tmp_path / "file", build(folder), params)
     with pytest.raises(InputError, match=r"not those of BertForMaskedLM: .*\nExpected shape"):
-        weights.save(tmp_path / "x", build(folder, "BertForMaskedLM"), params)
+        model_directory.save(tmp_path / "x", build(folder, "BertForMaskedLM"), params)
     with pytest.raises(InputError, match="dtype 'int8' cannot be stored"):
-        weights.save(tmp_path / "x", build(folder), params, dtype="int8")
+        model_directory.save(tmp_path / "x", build(folder), params, dtype="int8")
     large = jax.tree.map(lambda leaf: leaf + 1e5, params)
     with pytest.raises(InputError, match=r"too large for float16: up to 1e\+05"):
-        weights.save(tmp_path / "x", build(folder), large, dtype="float16")
+        model_directory.save(tmp_path / "x", build(folder), large, dtype="float16")
     assert not (tmp_path / "x").exists()
 
 
@@ -428,7 +430,7 @@ def test_saved_files_can_be_read_by_others(checkpoint: Checkpoint, tmp_path: Pat
     params, _ = load(folder)
     umask = os.umask(0o022)
     try:
-        weights.save(tmp_path / "again", build(folder), params)
+        model_directory.save(tmp_path / "again", build(folder), params)
     finally:
         os.umask(umask)
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "again").iterdir()} == {0o644}

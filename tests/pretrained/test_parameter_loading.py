@@ -24,7 +24,7 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.models.parameter_shardings import parameter_sharding
 from flaxattn.pretrained.untrained import untrained
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 
 FAMILIES = ("bert", "gpt2", "seq2seq", "rnn")
 TEXTS = ["the cat is very sad , .", "a b c"]
@@ -67,7 +67,7 @@ def arguments(family: str) -> dict[str, np.ndarray]:
 
 def spread(folder: Path, count: int) -> None:
     """Spread the tensors of a directory over several files, one tensor after the other."""
-    files = tensorfile.TensorFiles(folder)
+    files = tensor_file.TensorFiles(folder)
     placed = {
         name: f"model-{number % count + 1:05}-of-{count:05}.safetensors"
         for number, name in enumerate(sorted(files.shapes))
@@ -75,8 +75,8 @@ def spread(folder: Path, count: int) -> None:
     for file in sorted(set(placed.values())):
         some = {name: files.read(name) for name, own in placed.items() if own == file}
         safetensors.numpy.save_file(some, folder / file)
-    (folder / tensorfile.SINGLE).unlink()
-    (folder / tensorfile.INDEX).write_text(json.dumps({"weight_map": placed}))
+    (folder / tensor_file.SINGLE).unlink()
+    (folder / tensor_file.INDEX).write_text(json.dumps({"weight_map": placed}))
 
 
 @pytest.mark.few("bert-bfloat16")
@@ -115,7 +115,7 @@ def test_half_precision_comes_back_bit_by_bit(
         assert np.asarray(found[path]).tobytes() == np.asarray(leaf).tobytes(), path
     again.save_pretrained(tmp_path / "again")
     half.save_pretrained(tmp_path / "one")
-    name = tensorfile.SINGLE
+    name = tensor_file.SINGLE
     assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
@@ -237,7 +237,7 @@ def test_a_layer_of_its_own_may_be_the_only_one(gpt2: Any, tmp_path: Path) -> No
 def test_a_tensor_in_the_wrong_shard_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
     load(folders["gpt2"]).save_pretrained(tmp_path / "model")
     spread(tmp_path / "model", 4)
-    index = tmp_path / "model" / tensorfile.INDEX
+    index = tmp_path / "model" / tensor_file.INDEX
     placed = json.loads(index.read_text())["weight_map"]
     name = next(name for name in placed if name.endswith("ln_f.bias"))
     other = next(file for file in placed.values() if file != placed[name])
@@ -251,8 +251,8 @@ def test_a_tensor_in_the_wrong_shard_is_named(folders: dict[str, Path], tmp_path
 
 def test_a_file_cut_while_it_is_read_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     load(folders["gpt2"]).save_pretrained(tmp_path / "model")
-    path = tmp_path / "model" / tensorfile.SINGLE
-    files = tensorfile.TensorFiles(tmp_path / "model")
+    path = tmp_path / "model" / tensor_file.SINGLE
+    files = tensor_file.TensorFiles(tmp_path / "model")
     os.truncate(path, path.stat().st_size - 8)
     with pytest.raises(CheckpointError) as caught:
         for name in files.shapes:

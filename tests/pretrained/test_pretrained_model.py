@@ -17,9 +17,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.pretrained import model_inputs as inputs
-from flaxattn.pretrained import pretrained_bert as bert_handle
-from flaxattn.pretrained import pretrained_model as handle
+from flaxattn.pretrained import model_inputs, pretrained_bert, pretrained_model
 from flaxattn.trace.trace import Attentions, as_attentions
 
 CAT, FOOD = "The cat is very sad.", "Because it could not find food to eat!"
@@ -70,10 +68,10 @@ def test_call_takes_lists_any_integers_and_defaults(model: fa.Pretrained) -> Non
         jnp.asarray(rows, jnp.uint8), np.ones((2, 4), bool), zeros.tolist(), zeros + range(4)
     )
     assert (expected.last_hidden_state == same.last_hidden_state).all()
-    before = handle.run._cache_size()
+    before = pretrained_model.run._cache_size()
     default = model(input_ids=np.array(rows, np.int64))
     assert (default.last_hidden_state == same.last_hidden_state).all()
-    assert handle.run._cache_size() == before, "defaults need no program of their own"
+    assert pretrained_model.run._cache_size() == before, "defaults need no program of their own"
     within = jax.eval_shape(lambda given: model(given).last_hidden_state, jnp.asarray(rows))
     assert within.shape == same.last_hidden_state.shape, "it can be called under jit"
 
@@ -164,29 +162,29 @@ def test_trace_of_several(model: fa.Pretrained) -> None:
 def test_twenty_sentences_share_compiled_programs(model: fa.Pretrained) -> None:
     words = (CAT + " " + FOOD).split()
     capture = Capture(stats=("entropy",), layers=(1,))
-    before = handle.see._cache_size()
+    before = pretrained_model.see._cache_size()
     lengths = set()
     for count in range(1, 21):
         trace = model.trace(" ".join((words * 2)[:count]), capture=capture)
         lengths.add(trace.encoder.stats["entropy"].shape[-1])
     assert len(lengths) == 20
-    assert handle.see._cache_size() - before == 1
+    assert pretrained_model.see._cache_size() - before == 1
 
 
 def test_compiled_lengths() -> None:
     limit = 512
-    lengths = [inputs.bucket(n, limit) for n in range(1, limit + 1)]
+    lengths = [model_inputs.bucket(n, limit) for n in range(1, limit + 1)]
     assert all(found >= n for n, found in enumerate(lengths, start=1))
     assert len(set(lengths)) == 10 and max(lengths) == limit
-    assert inputs.bucket(3, 8) == 8 and inputs.bucket(1000, 4096) == 1024
+    assert model_inputs.bucket(3, 8) == 8 and model_inputs.bucket(1000, 4096) == 1024
 
 
 def test_sieves_see_key_classes(model: fa.Pretrained) -> None:
     bits = {
-        "special": bert_handle.SPECIAL,
-        "first": bert_handle.FIRST,
-        "separator": bert_handle.SEPARATOR,
-        "punctuation": bert_handle.PUNCTUATION,
+        "special": pretrained_bert.SPECIAL,
+        "first": pretrained_bert.FIRST,
+        "separator": pretrained_bert.SEPARATOR,
+        "punctuation": pretrained_bert.PUNCTUATION,
     }
     sieves = tuple(Sieve(name, key_class=bit) for name, bit in bits.items())
     trace = model.trace([CAT, "a"], [FOOD, "b"], capture=Capture(weights=True, stats=sieves))

@@ -30,7 +30,7 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import accept_files
 from flaxattn.trace.trace import Trace
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_goes_there_and_back(family: str, tmp_path: Path) -> None:
     pruned(family).save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
     assert settings["pruned_heads"] == {"0": [1], "2": [0, 3]}
-    tensors = tensorfile.TensorFiles(tmp_path).shapes
+    tensors = tensor_file.TensorFiles(tmp_path).shapes
     name = "bert.encoder.layer.{}.attention.self.query.weight"
     if family == "gpt2":
         name = "transformer.h.{}.attn.c_attn.weight"

@@ -15,8 +15,8 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.pretrained import generation as writing
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.pretrained import generation
+from flaxattn.trace import tensor_file
 
 NEW = golden.NEW_TOKENS
 # What is written in `make test`; `make all` writes the rest.
@@ -34,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         case, folder = golden.CASES[name], tmp_path_factory.mktemp("model")
         settings = {"model_type": case.kind, "architectures": [case.head], **case.config()}
         (folder / "config.json").write_text(json.dumps(settings))
-        tensorfile.write(folder / "model.safetensors", golden.writing_tensors(case))
+        tensor_file.write(folder / "model.safetensors", golden.writing_tensors(case))
         return fa.from_pretrained(folder)
 
     return {name: load(name) for name in golden.WRITERS}
@@ -72,7 +72,7 @@ def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From room for 4 positions over 8 to all 15."""
-    monkeypatch.setattr(writing, "_FIRST_ROOM", 4)
+    monkeypatch.setattr(generation, "_FIRST_ROOM", 4)
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"bart/{way}"]
     sources = golden.sources(golden.CASES["bart"])

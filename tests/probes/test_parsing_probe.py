@@ -12,7 +12,7 @@ import scipy.optimize
 import scipy.special
 
 from flaxattn.errors import InputError
-from flaxattn.probes import parsing_probe as parsing
+from flaxattn.probes import parsing_probe
 from flaxattn.probes.parsing_probe import fit_parsing_probe
 from flaxattn.probes.probe_file import load_probe, save_probe
 from flaxattn.probes.selectivity import attachment, by_offset, control_task, judge_parsing
@@ -89,9 +89,9 @@ def test_the_gradient_is_that_of_finite_differences(texts):
     flat = rng.normal(size=26)
     target = texts[0].governors.copy()
     target[1] = UNKNOWN
-    _, slope = parsing._loss(flat, texts[0], target)
+    _, slope = parsing_probe._loss(flat, texts[0], target)
     numeric = scipy.optimize.approx_fprime(
-        flat, lambda at: parsing._loss(at, texts[0], target)[0], 1e-4
+        flat, lambda at: parsing_probe._loss(at, texts[0], target)[0], 1e-4
     )
     np.testing.assert_allclose(slope, numeric, rtol=2e-2, atol=2e-2)
 

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.stats import spearmanr
 
 from flaxattn.errors import InputError
-from flaxattn.probes import structural_probe as structural
+from flaxattn.probes import structural_probe
 from flaxattn.probes.probe_file import load_probe, save_probe
 from flaxattn.probes.structural_probe import Fitting, StructuralProbe, fit_structural_probes
 from flaxattn.probes.structural_scores import judge_structural, structural_scores
@@ -212,19 +212,19 @@ def test_permuting_words_permutes_what_is_said(judged, texts):
 
 @pytest.mark.parametrize("kind", ["distance", "depth"])
 def test_the_slope_is_that_of_finite_differences(texts, kind):
-    plain = [structural._plain(words, words.tree, kind) for words in texts[:3]]
-    batch = structural._batch(plain, 4)
+    plain = [structural_probe._plain(words, words.tree, kind) for words in texts[:3]]
+    batch = structural_probe._batch(plain, 4)
     assert batch.vectors.shape == (2, 4, 8, WIDE) and batch.sizes.tolist() == [7, 7, 7, 0]
     rng = np.random.default_rng(0)
     maps = rng.normal(0, 0.1, (2, 3, WIDE)).astype(np.float32)
-    slope = jax.grad(lambda some: structural._losses(some, batch).sum())(maps)
+    slope = jax.grad(lambda some: structural_probe._losses(some, batch).sum())(maps)
     for _ in range(3):
         way = rng.normal(size=maps.shape).astype(np.float32)
-        ends = [float(structural._losses(maps + s * way, batch).sum()) for s in (-2e-3, 2e-3)]
+        ends = [float(structural_probe._losses(maps + s * way, batch).sum()) for s in (-2e-3, 2e-3)]
         assert float((slope * way).sum()) == pytest.approx((ends[1] - ends[0]) / 4e-3, rel=0.02)
     apart = (maps[0] @ plain[0].vectors[0].T).T
     said = ((apart[:, None] - apart) ** 2).sum(2) if kind == "distance" else (apart**2).sum(1)
-    one = structural._losses(maps, structural._batch(plain[:1], 4))
+    one = structural_probe._losses(maps, structural_probe._batch(plain[:1], 4))
     assert float(one[0]) == pytest.approx(abs(plain[0].wanted - said).mean(), rel=1e-4)
 
 
@@ -237,8 +237,8 @@ def test_the_same_seed_gives_the_same_probe_and_padding_does_not_count(texts):
     for a, b in zip(one, again, strict=True):
         np.testing.assert_array_equal(a.distance, b.distance)
         assert a.distance.shape == (2, WIDE) and a.losses == b.losses and a.sentences == 20
-    plain = [structural._plain(words, words.tree, "distance") for words in texts[20:25]]
-    losses = structural._mean_losses(np.stack([p.distance for p in one]), plain, 20)
+    plain = [structural_probe._plain(words, words.tree, "distance") for words in texts[20:25]]
+    losses = structural_probe._mean_losses(np.stack([p.distance for p in one]), plain, 20)
     np.testing.assert_allclose(losses, [p.losses[0] for p in one], rtol=1e-5)
 
 

@@ -475,12 +475,12 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
     trial: int,
 ) -> None:
     """F12: the device, or in odd trials the host, refuses batches of more than a few rows."""
-    from flaxattn.pipeline import device_step as step
+    from flaxattn.pipeline import device_step
 
     most, shard = ((2, 4), (1, 4), (3, 4), (1, 2), (1, 14))[trial // 2]
     sizes: list[int] = []
     refused = "RESOURCE_EXHAUSTED: out of memory" if trial % 2 == 0 else ""
-    see = step.see
+    see = device_step.see
 
     def scarce(module: Any, params: Any, given: Any, *others: Any) -> Any:
         sizes.append(len(given["input_ids"]))
@@ -488,7 +488,7 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
             raise MemoryError(refused)
         return see(module, params, given, *others)
 
-    monkeypatch.setattr(step, "see", scarce)
+    monkeypatch.setattr(device_step, "see", scarce)
     extract(tmp_path / "s", shard_texts=shard)
     assert max(sizes) > most >= sizes[-1]
     check_close(tmp_path / "s", list(fa.open_store(undisturbed)))
@@ -498,11 +498,11 @@ def test_no_memory_at_all_is_told_and_leaves_whole_shards(
     extract: Extract, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F12: after halving four times the job ends, and the same call goes on."""
-    from flaxattn.pipeline import device_step as step
+    from flaxattn.pipeline import device_step
 
     with monkeypatch.context() as patch, pytest.raises(UnavailableError) as error:
-        patch.setattr(step, "see", lambda *_: (_ for _ in ()).throw(MemoryError()))
-        patch.setattr(step.DeviceStep, "_bytes", lambda *_: 0)
+        patch.setattr(device_step, "see", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        patch.setattr(device_step.DeviceStep, "_bytes", lambda *_: 0)
         extract(tmp_path / "s")
     assert str(error.value).startswith("out of memory with a batch of ")
     assert len(str(error.value).splitlines()) == 3

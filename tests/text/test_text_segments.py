@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 import flaxattn
-from flaxattn.text import text_segments, tokenizer
+from flaxattn.text import tokenizer
 from flaxattn.text.tokenizer import Tokenizer, segments_of
 
 FOLDER = Path(flaxattn.__file__).parent / "pretrained"
@@ -41,7 +41,7 @@ def random_text(random: random.Random, atoms: int) -> str:
 def test_segments_have_the_ids_of_the_whole_text(
     built_in: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_segments, "SEGMENT", 4)
+    monkeypatch.setattr(tokenizer, "SEGMENT", 4)
     source, cuts = random.Random(0), 0
     for _ in range(1000):
         text = random_text(source, 60)
@@ -68,8 +68,7 @@ def test_a_long_text_is_cut_to_the_tokens_of_the_whole(
         return cut, built_in.count(texts, pairs)
 
     whole, counts = encoded()
-    for module in (text_segments, tokenizer):
-        monkeypatch.setattr(module, "SEGMENT", 8)
+    monkeypatch.setattr(tokenizer, "SEGMENT", 8)
     cut, counts_of_segments = encoded()
     assert counts_of_segments == counts
     for name in ("tokens", "word_ids", "offsets", "truncated"):

@@ -17,7 +17,7 @@ import transformers
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.seq2seq import Seq2SeqLM
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.tokenizer import Tokenizer
 
@@ -170,7 +170,7 @@ def test_a_model_keeps_its_tokenizers(
     )
     module = Seq2SeqLM(config)
     params = jax.jit(module.init)(jax.random.key(0), np.ones((1, 1), int))["params"]
-    weights.save(folder, module, params, tokenizer=source, target_tokenizer=target)
+    model_directory.save(folder, module, params, tokenizer=source, target_tokenizer=target)
     model = fa.from_pretrained(folder)
     model.save_pretrained(tmp_path / "again")
     for name in ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"):

@@ -15,7 +15,7 @@ import pytest
 from flaxattn.files import sha256_of
 from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train.columns import Column
 from flaxattn.train.corpus import COLUMNS, INDEX, TokenCorpus
@@ -67,5 +67,5 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
     noise = np.random.default_rng(3)
     params = jax.tree.map(lambda x: 0.3 * noise.standard_normal(x.shape, np.float32), shapes)
-    weights.save(folder, module, params, tokenizer=tokenizer)
+    model_directory.save(folder, module, params, tokenizer=tokenizer)
     return str(folder)

@@ -14,7 +14,7 @@ import yaml
 
 from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForPreTraining
-from flaxattn.pretrained import model_directory as weights
+from flaxattn.pretrained import model_directory
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.train import bert_mlm
@@ -102,8 +102,8 @@ def test_the_run_directory_holds_everything_to_run_again(run: Path) -> None:
 @pytest.mark.slow
 def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
-    module = BertForPreTraining(weights.read_config(run / "model"))
-    params, _ = weights.load(TensorFiles(run / "model"), module)
+    module = BertForPreTraining(model_directory.read_config(run / "model"))
+    params, _ = model_directory.load(TensorFiles(run / "model"), module)
     encoded = tokenizer.encode("trees trees [MASK] trees", "trees trees.")
     out = module.apply({"params": params}, encoded.input_ids, None, encoded.token_type_ids)
     guess = int(out.prediction_logits[0, 3].argmax())

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import CheckpointError
-from flaxattn.train import checkpoints as module
+from flaxattn.train import checkpoints
 from flaxattn.train.checkpoints import Checkpoints, DamagedError
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
@@ -174,7 +174,7 @@ def test_no_room_is_said_before_anything_is_written(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(copied)._replace(free=100)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda _: usage)
     with Checkpoints(RunFolder(copied), 2) as saved, pytest.raises(CheckpointError) as error:
         saved.save(9, make_state(), {})
     assert "bytes, 100 are free" in str(error.value).splitlines()[1]
@@ -187,7 +187,7 @@ def test_a_save_that_fails_later_is_told_by_the_next_call(
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_manifest", full)
+    monkeypatch.setattr(checkpoints, "write_manifest", full)
     with Checkpoints(RunFolder(copied), 2) as saved:
         saved.save(9, make_state(), {})
         with pytest.raises(CheckpointError) as error:

@@ -19,8 +19,8 @@ import pytest
 import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.pretrained import model_directory as weights
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.pretrained import model_directory
+from flaxattn.trace import tensor_file
 from flaxattn.train import glue, glue_model
 from flaxattn.train.glue import load_trace
 from flaxattn.train.glue_data import GlueBatch
@@ -168,7 +168,9 @@ def test_labels_in_another_order_are_put_right(
     config = dataclasses.replace(model.config, labels=("positive", "negative"))
     head = jax.tree.map(lambda x: x[..., ::-1], model.params["classifier"])
     params = {**model.params, "classifier": head}
-    weights.save(tmp_path, model.module.clone(config=config), params, tokenizer=model.tokenizer)
+    model_directory.save(
+        tmp_path, model.module.clone(config=config), params, tokenizer=model.tokenizer
+    )
     turned, straight = (
         evaluate(data, dataclasses.replace(recipe, model=str(path), on_error="fail"))
         for path in (tmp_path, run / "model")
@@ -319,7 +321,7 @@ def ours(name: str, folder: Path) -> dict[str, np.ndarray]:
     case = cases.CASES[name]
     settings = {"model_type": "bert", "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", make.tensors(case))
+    tensor_file.write(folder / "model.safetensors", make.tensors(case))
     model = fa.from_pretrained(folder)
     given = {key: np.asarray(array, np.int32) for key, array in make.inputs(case).items()}
     label = np.asarray(cases.LABELS[name], np.float32)
@@ -337,7 +339,7 @@ def ours(name: str, folder: Path) -> dict[str, np.ndarray]:
     gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=2)
     parts = [gradient(model.params, half, None, whole) for half in halves]
     (value, _), grads = jax.tree.map(lambda *x: sum(x), *parts)
-    named = weights.to_hf(model.module, grads)
+    named = model_directory.to_hf(model.module, grads)
     return {"loss": np.asarray(value), **{key: named[key] for key in cases.KEPT}}
 
 

@@ -17,7 +17,7 @@ from absl import flags
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
-from flaxattn.train import plans
+from flaxattn.train import pretraining_data
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.pretraining_data import (
@@ -163,7 +163,7 @@ def test_a_restart_makes_no_plan_but_its_own(feed: Make, monkeypatch: pytest.Mon
     for step in range(100):
         now[step]
     calls = []
-    monkeypatch.setattr(plans, "write_plan", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(pretraining_data, "write_plan", lambda *arguments: calls.append(arguments))
     assert feed().find(99) == last
     feed()[99]
     assert not calls
@@ -258,13 +258,13 @@ def test_a_damaged_plan_is_made_again(feed: Make, corpus: TokenCorpus) -> None:
 def test_several_at_once_make_one_plan(
     corpus: TokenCorpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, write = [], plans.write_plan
+    made, write = [], pretraining_data.write_plan
 
     def counted(*arguments: object) -> int:
         made.append(arguments)
         return write(*arguments)  # pyright: ignore[reportArgumentType] - handed on unchanged
 
-    monkeypatch.setattr(plans, "write_plan", counted)
+    monkeypatch.setattr(pretraining_data, "write_plan", counted)
 
     def first(_: int) -> PretrainingBatch:
         return PretrainingFeed(corpus, tokenizer, RECIPE)[0]
@@ -278,13 +278,13 @@ def test_several_at_once_make_one_plan(
 def test_a_plan_that_fails_leaves_nothing(
     feed: Make, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = plans.write_plan
+    write = pretraining_data.write_plan
 
     def killed(path: Path, *arguments: object) -> int:
         write(path, *arguments)  # pyright: ignore[reportArgumentType] - handed on unchanged
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plans, "write_plan", killed)
+    monkeypatch.setattr(pretraining_data, "write_plan", killed)
     with pytest.raises(KeyboardInterrupt):
         feed()[0]
     assert [path.name for path in (corpus.folder / "plans").iterdir()] == [".lock"]

@@ -13,7 +13,7 @@ from make_training_golden import CASE, DECAY, GOLDEN, RATE, UPDATES, WARMUP, bat
 
 import flaxattn as fa
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.trace import tensor_file as tensorfile
+from flaxattn.trace import tensor_file
 from flaxattn.train.bert_mlm import batch_totals, loss_function
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.pretraining_data import PretrainingBatch
@@ -34,7 +34,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     settings = {"model_type": "bert", "architectures": [CASE.head], **CASE.config(), **none}
     (folder / "config.json").write_text(json.dumps(settings))
-    tensorfile.write(folder / "model.safetensors", tensors(CASE))
+    tensor_file.write(folder / "model.safetensors", tensors(CASE))
     model = fa.from_pretrained(folder)
     loss = loss_function(model.module.clone(capture=NOTHING))
     optimizer = bert_adamw(
