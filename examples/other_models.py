@@ -31,7 +31,7 @@ class RecordedAttention(nn.Module):
     What is captured is sown into the collection "intermediates" under the name "attention".
 
     Attributes:
-        capture: what to hand back.
+        capture: what to return beside the output.
         options: further arguments of `flaxattn.kernels.attention.attention`, such as ``window``.
     """
 
@@ -79,7 +79,7 @@ def make_kernel(
         causal: a query sees no later key.
         window: keys before and after the query that it sees.
         soft_cap: limit of the absolute score.
-        capture: row statistics to hand back.
+        capture: row statistics to return.
 
     Returns:
         A function of q ``[H, S, D]``, which is scaled already, k and v ``[G, S, D]`` and segment

@@ -327,8 +327,8 @@ def __getattr__(name: str) -> object:
     if name in _RENAMED:
         from warnings import warn
 
-        told = f"flaxattn.{name} is called flaxattn.{_RENAMED[name]} now"
-        warn(told, DeprecationWarning, stacklevel=2)
+        message = f"flaxattn.{name} is called flaxattn.{_RENAMED[name]} now"
+        warn(message, DeprecationWarning, stacklevel=2)
         name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'flaxattn' has no attribute {name!r}")

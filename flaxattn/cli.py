@@ -50,7 +50,7 @@ from flaxattn.pipeline.progress_reporter import PROGRESS, ProgressReporter
 
 app = typer.Typer(
     name="flaxattn",
-    help="Transformers in JAX that hand back what attention saw.",
+    help="Transformers in JAX that return their attention.",
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -314,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print an error in at most three lines; wrong use is told apart from bad luck."""
+    """Print an error in at most three lines; wrong use has an exit status of its own."""
     if format_message := getattr(error, "format_message", None):  # wrong use, found by Typer
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "flaxattn"

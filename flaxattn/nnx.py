@@ -38,7 +38,7 @@ def to_nnx(module: nn.Module, params: Mapping[str, Any]) -> nnx.Module:
 
 
 def pop_trace(module: nnx.Module, **text: Any) -> Trace:
-    """Take what attention saw out of an NNX module; a second call finds nothing.
+    """Take the attention records out of an NNX module; a second call finds nothing.
 
     State left on the module would be kept alive, and be seen by the next call as its own.
 

@@ -48,7 +48,7 @@ def attention(
     edits: Edits | None = None,
     implementation: str | None = None,
 ) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
-    """Attention that hands back what it saw, at the price of what was asked.
+    """Attention that also returns requested intermediates; only those cost time and memory.
 
     Computes ``softmax(cap(scale * q·k) + bias) v``, cap by ``soft_cap``, with the masking rules of
     `flaxattn.kernels.contract` (True = may be attended; all restrictions hold at once; a row
@@ -86,7 +86,7 @@ def attention(
         scale: factor on q·k, ``1 / sqrt(D)`` when None.
         dropout: drops weights on the way to the output, never in what is captured.
         labels: what sieves and ``received`` need to know about positions.
-        capture: what to hand back, static. Memory on top of the output: ``weights``
+        capture: what to return beside the output, static. Memory on top of the output: ``weights``
             B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
             statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored (by
             "xla" from 129 queries on), nor with a window of them.

@@ -49,7 +49,7 @@ class Call(NamedTuple):
         scale: factor on q·k, see ``factor``.
         dropout: None when nothing is dropped.
         labels: what the sieves need is there.
-        capture: what to hand back.
+        capture: what to return beside the output.
         window: keys to the left and to the right of the query that it may attend to.
         soft_cap: limit of the absolute score before the bias is added.
         sinks: logit of the sink of each query head.

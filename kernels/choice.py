@@ -142,7 +142,7 @@ def run(name: str | None, call: Call) -> Any:
 
 
 def complete(attend: Callable[[Call], Any], call: Call) -> Any:
-    """Runs an implementation, and computes beside it what none of them hands back.
+    """Runs an implementation, and computes what none of them returns.
 
     Args:
         attend: takes a checked call that asks for neither a window nor pairs.

@@ -360,7 +360,7 @@ class Labels(NamedTuple):
         query_mask: True for the queries counted in ``received`` (False for padding).
         query_labels: A integer labels of each query, for ``Sieve.same_label``.
         key_labels: C integer labels of each key.
-        pairs: query and key of the weights that ``pairs`` hands back; negative for none.
+        pairs: query and key of the weights that ``pairs`` returns; negative for none.
     """
 
     key_class: Int[Array, "B K"] | None = None

@@ -55,7 +55,7 @@ def attention(
         scale: factor on q·k, 1/sqrt(D) when None.
         dropout: on the weights that make the output.
         labels: positions' labels for sieves and ``received``.
-        capture: what to hand back.
+        capture: what to return beside the output.
         edits: functions that change scores and weights.
 
     Returns:

@@ -73,7 +73,7 @@ class Checkpoints:
             if kind is None:  # else what went wrong first is what to tell
                 raise
         finally:
-            with suppress(OSError):  # of a save that failed, which `wait` tells
+            with suppress(OSError):  # of a save that failed, which `wait` raises
                 self._orbax.close()
             logging.getLogger("absl").removeFilter(_told_once)
 

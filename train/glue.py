@@ -7,7 +7,7 @@
 
 Each seed gets RUN/seed-N with its checkpoints and metrics; the best parameters on the dev set
 count. RUN gets summary.json, the Hugging Face directory of the best seed in model/, GLUE's files
-in predictions/ where there are test sets, and in traces/ what attention saw before and after.
+in predictions/ where there are test sets, and in traces/ attention before and after.
 """
 
 import dataclasses
@@ -322,7 +322,7 @@ _CAPTURE = Capture(weights=True, dtype="float16")
 def save_trace(
     folder: Path, model: PretrainedBert, examples: Sequence[GlueExample], max_length: int
 ) -> None:
-    """Read examples and store what attention saw, each without padding."""
+    """Read examples and store their attention without padding."""
     assert model.tokenizer is not None
     settings = {**model.tokenizer.settings, "model_max_length": max_length}
     reader = dataclasses.replace(model, tokenizer=Tokenizer(model.tokenizer.backend, settings))

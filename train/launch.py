@@ -36,18 +36,18 @@ class Hosts:
 
 def join(hosts: Hosts) -> None:
     """Connect to the other processes; does nothing where there are none."""
-    told = (hosts.coordinator, hosts.processes, hosts.process)
-    if not hosts.distributed and told == (None, None, None):
+    options = (hosts.coordinator, hosts.processes, hosts.process)
+    if not hosts.distributed and options == (None, None, None):
         return
-    if None in told and told != (None, None, None):
+    if None in options and options != (None, None, None):
         raise InputError(
             "--coordinator, --processes and --process belong together\n"
-            f"received coordinator {told[0]}, processes {told[1]}, process {told[2]}\n"
-            "give all three, or --distributed alone where the cluster tells them"
+            f"received coordinator {options[0]}, processes {options[1]}, process {options[2]}\n"
+            "give all three, or --distributed alone where the cluster sets them"
         )
     try:
         jax.distributed.initialize(
-            *told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS, initialization_timeout=120
+            *options, heartbeat_timeout_seconds=HEARTBEAT_SECONDS, initialization_timeout=120
         )
     except (RuntimeError, ValueError) as error:
         raise InputError(

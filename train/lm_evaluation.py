@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation of a language model in training: numbers on held-out text, and generated texts.
 
-Numbers come from windows that overlap, see `lm_data.cut_pieces`: each token is told once.
+Numbers come from windows that overlap, see `lm_data.cut_pieces`: each token is scored once.
 """
 
 import json
@@ -52,7 +52,7 @@ class LanguageModelEvaluation:
         self._sums = jax.jit(lambda params, batch: loss(params, batch, None, one)[1])
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
-        """Held-out metrics after `step` updates; samples are told and kept."""
+        """Held-out metrics after `step` updates; samples are logged and kept."""
         sums, words, length = [], 0.0, 0
         size = self._recipe.batch_size
         part, parts = jax.process_index(), jax.process_count()
@@ -113,8 +113,8 @@ class Samples:
         lines = (chain.line(row, escape=False) for row in [*self._before(step), *rows])
         write_text(self._path, "".join(lines))
         for row in rows:
-            told = " ".join(f"{row['prompt']}|{row['text']}".split())
-            print(f"step {step}  {told}", file=sys.stderr, flush=True)
+            message = " ".join(f"{row['prompt']}|{row['text']}".split())
+            print(f"step {step}  {message}", file=sys.stderr, flush=True)
         return texts
 
     def _before(self, step: int) -> list[dict[str, Any]]:
@@ -129,8 +129,10 @@ class Samples:
         settings: dict[str, Any] = {"max_new_tokens": self._room}
         if recipe.sample_temperature:
             settings |= {"do_sample": True, "temperature": recipe.sample_temperature}
-        told = model.generate(self._prompts, seed=recipe.seed, **settings)
-        return [text.removeprefix(given) for text, given in zip(told, self._prompts, strict=True)]
+        generated = model.generate(self._prompts, seed=recipe.seed, **settings)
+        return [
+            text.removeprefix(given) for text, given in zip(generated, self._prompts, strict=True)
+        ]
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ def choose_config(
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
             f"the tokenizer does not fit the model {recipe.model!r}\n"
-            f"it has {tokenizer.vocab_size} pieces, the model's embedding {config.vocab_size}\n"
+            f"it has {tokenizer.vocab_size} tokens, the model's embedding {config.vocab_size}\n"
             "leave --tokenizer out to use the model's own"
         )
     if not config.end_ids or config.end_ids[0] >= tokenizer.vocab_size:
@@ -158,7 +158,7 @@ def end_of_text(tokenizer: Tokenizer) -> int:
     if number is None:
         raise InputError(
             "the tokenizer has no end of a text\n"
-            f"expected {token} among its {tokenizer.vocab_size} pieces\n"
+            f"expected {token} among its {tokenizer.vocab_size} tokens\n"
             "name its eos_token in tokenizer_config.json, or leave --tokenizer out to learn one"
         )
     return number

@@ -29,7 +29,7 @@ class LanguageModelRecipe(TextRecipe):
             as that type has it: norms, activation, rotary positions, windows, soft caps.
         model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
             and its config. Empty for a new model.
-        vocab_size: most pieces of a byte-level BPE vocabulary learnt from the data.
+        vocab_size: most tokens of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
         n_embd: E of a new model.
@@ -51,7 +51,7 @@ class LanguageModelRecipe(TextRecipe):
         repeat_mix: shares of the spans that are random tokens, each as likely; random tokens, as
             likely as in the text; and passages of the text. They add up to 1.
         stride: tokens between two windows of an evaluation, so that each token but the first ones
-            is told from at least `block` - `stride`; 0 for half of `block`.
+            is predicted from at least `block` - `stride`; 0 for half of `block`.
         epochs: passes over the text; sets `steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
         learning_rate: the peak; 0 for 0.2 / E, and half of that where a model is gone on from.

@@ -289,7 +289,7 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def check(pending: list[dict[str, float]], done: int, feed: Feed, folder: Path) -> None:
-    """Stop where a loss or a gradient is no number; `not_a_number.json` names the batch."""
+    """Raise if a loss or gradient is not finite; `not_a_number.json` names the batch."""
     for back, row in enumerate(pending):
         if np.isfinite(row["loss"]) and np.isfinite(row["grad_norm"]):
             continue

@@ -121,9 +121,9 @@ def _translations(row: Row, names: tuple[str, str], bad: BadRows) -> Row | None:
     for name in names:
         if name not in values:
             near = difflib.get_close_matches(name, list(values), 1)
-            told = f"the nearest is {near[0]!r}; " if near else ""
+            hint = f"the nearest is {near[0]!r}; " if near else ""
             there = ", ".join(excerpt(str(key)) for key in list(values)[:8]) or "none"
-            message = f"there is no language {name!r}; {told}there are: {there}"
+            message = f"there is no language {name!r}; {hint}there are: {there}"
             bad.report(Problem(row.file, row.line, "", "language", message))
             return None
     return row._replace(values=values)

@@ -167,7 +167,7 @@ class PretrainRecipe(TextRecipe):
     Attributes:
         model: encoder to start from: built-in name, directory or Hub id, of any family with a
             masked-LM head; it keeps its shape and its tokenizer. Empty for a new BERT.
-        vocab_size: pieces of the WordPiece vocabulary learnt from the data.
+        vocab_size: tokens of the WordPiece vocabulary learnt from the data.
         lowercase: fold case and strip accents.
         num_hidden_layers: L.
         num_attention_heads: H.
@@ -193,7 +193,7 @@ class PretrainRecipe(TextRecipe):
             every pair to a row, as published. Worth it where documents are shorter than `lengths`.
         masked_lm_prob: share of the tokens predicted.
         max_predictions: most predictions per sequence; None for `masked_lm_prob` of the length.
-        whole_word_masking: hide all pieces of a word, or none.
+        whole_word_masking: hide all tokens of a word, or none.
         batch_size: rows per update at the longest length; phases with shorter rows take
             proportionally more, for the same number of tokens.
         evaluate_batches: batches of one held-out evaluation.

@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _unknown_run(path: Path, what: str) -> CheckpointError:
     return CheckpointError(
         f"{path} {what}\n"
-        "so nothing tells which recipe and data its checkpoints are of\n"
+        "so the recipe and data of its checkpoints are unknown\n"
         "start again with --fresh, or go on all the same with --allow-changes"
     )
 

@@ -44,7 +44,7 @@ def learn_tokenizer(
         raise InputError("no text to learn a vocabulary from\nname at least one file")
     if vocab_size <= len(SPECIAL_TOKENS):
         raise InputError(
-            f"a vocabulary of {vocab_size} pieces is too small\n"
+            f"a vocabulary of {vocab_size} tokens is too small\n"
             f"{len(SPECIAL_TOKENS)} of them are special\n"
             "raise --vocab-size; BERT has 30522"
         )

@@ -224,10 +224,10 @@ class TranslationEvaluation:
         return bleu(["-"], ["-"]).signature if self._recipe.bleu_sentences else ""
 
     def bleu(self, params: Params, count: int, **settings: Any) -> Score:
-        """BLEU of the first dev sentences, translated greedily unless told otherwise."""
+        """BLEU of the first dev sentences, translated greedily by default."""
         pairs = self._dev.pairs[:count]
-        told = self.translations(params, count, **settings)
-        return bleu(told, [pair.target for pair in pairs])
+        translations = self.translations(params, count, **settings)
+        return bleu(translations, [pair.target for pair in pairs])
 
     def translations(self, params: Params, count: int, **settings: Any) -> list[str]:
         """Translate the first dev sentences; arguments as for `bleu`."""

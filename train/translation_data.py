@@ -124,8 +124,8 @@ def encode_pairs(
             continue
         side, tokens = ("source", read) if len(read) > limit else ("target", wrote)
         found = excerpt(pair.source if side == "source" else pair.target)
-        told = f"the {side} has {len(tokens) + 1} tokens, max_length is {recipe.max_length}"
-        bad.report(Problem(pair.file, pair.line, "", "over-long", told, found))
+        message = f"the {side} has {len(tokens) + 1} tokens, max_length is {recipe.max_length}"
+        bad.report(Problem(pair.file, pair.line, "", "over-long", message, found))
     return EncodedPairs(
         _side([sources[number] for number in kept]),
         _side([targets[number] for number in kept]),

@@ -25,8 +25,8 @@ class TranslationRecipe(Recipe):
         target: language that is written.
         model_type: "transformer" (Vaswani et al. 2017), or "rnn", the bidirectional GRU encoder
             with additive attention (Bahdanau et al. 2015).
-        vocab_size: pieces of a vocabulary learnt from the data; of each of both, if separate.
-        split_digits: every digit is a piece.
+        vocab_size: tokens of a vocabulary learnt from the data; of each of both, if separate.
+        split_digits: every digit is a token.
         shared_vocabulary: one vocabulary and one embedding for both languages.
         tie_word_embeddings: the output layer is the target embedding.
         d_model: E, width of the Transformer.

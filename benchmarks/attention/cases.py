@@ -40,7 +40,7 @@ STATISTICS = (
     *SIEVES,
 )
 EVERYTHING = Capture(weights=True, scores=True, stats=STATISTICS)
-"""A request for all that a call can hand back."""
+"""A request for all that a call can return."""
 
 
 @dataclass(frozen=True)

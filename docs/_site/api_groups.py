@@ -44,7 +44,7 @@ GROUPS: dict[str, Group] = {
     ),
     "capture": Group(
         "Capture requests and traces",
-        "Say what attention is to hand back, and read what came.",
+        "Say what attention should be returned, and read it.",
         (
             *("Capture", "Sieve", "Trace", "from_huggingface", "from_transformer_lens"),
             *("from_inseq", "compare_traces"),

@@ -119,7 +119,7 @@ def attention_gradients(
 ) -> Maps:
     """α · ∂ loss / ∂ α, what the loss gains from each weight to first order.
 
-    The loss is that of `fa.head_task`: of a masked model that of pieces which are masked, so
+    The loss is that of `fa.head_task`: of a masked model that of tokens which are masked, so
     attention is that over the masked text. One backward pass per text; no gradient of size Q·K is
     made by the model.
 
@@ -133,7 +133,7 @@ def attention_gradients(
         text: A text, or B of them.
         text_b: The second text of each pair; of an encoder-decoder, the target.
         labels: Number of the right class of each text, for a classifier.
-        seed: Of the pieces that are masked.
+        seed: Of the tokens that are masked.
         watch: Receives progress.
 
     Returns:

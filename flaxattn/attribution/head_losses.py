@@ -98,10 +98,10 @@ def head_task(
 ) -> HeadTask:
     """Return the task that a model was trained for, on texts.
 
-    A language model (GPT-2) is judged by the mean negative log-likelihood, in nats, of every piece
-    after the first; a masked one (BERT) by that of 15% of the pieces of each text, at least one,
+    A language model (GPT-2) is judged by the mean negative log-likelihood, in nats, of every token
+    after the first; a masked one (BERT) by that of 15% of the tokens of each text, at least one,
     which are masked; a classifier by that of its label; an encoder-decoder by that of the target's
-    pieces but the last.
+    tokens but the last.
 
     >>> import flaxattn as fa
     >>> task = fa.head_task(fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."])
@@ -115,7 +115,7 @@ def head_task(
         labels: Number of the right class of each text, for a classifier.
         batch: Texts that are computed together.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-        seed: Of the choice of pieces that are masked.
+        seed: Of the choice of tokens that are masked.
         allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
 
     Returns:
@@ -204,7 +204,7 @@ def _masked(
     given: Mapping[str, np.ndarray],
     drawn: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Ids with masked pieces, what these were, and where they are."""
+    """Ids with masked tokens, what these were, and where they are."""
     tokenizer = model.tokenizer
     assert isinstance(tokenizer, Tokenizer)  # a BERT has no other
     ids = given["input_ids"]
@@ -274,7 +274,7 @@ def _check_lengths(mask: np.ndarray, start: int) -> None:
     short = np.flatnonzero((mask != 0).sum(1) < 2)
     if len(short):
         raise InputError(
-            f"Text {start + int(short[0])} (from 0) is a single piece, after which nothing is "
+            f"Text {start + int(short[0])} (from 0) is a single token, after which nothing is "
             "told.\nLeave it out."
         )
 

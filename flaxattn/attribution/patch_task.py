@@ -164,7 +164,7 @@ def _answer_id(model: Pretrained, pair: TextPair, answer: str) -> int:
         raise InputError(
             f"{_named(pair)}: the answer {answer!r} is {len(tokens)} tokens behind "
             f"{before[-30:]!r}, expected one.\nChoose answers that are a token of "
-            f"{model.name!r} each; its tokenizer tells which are."
+            f"{model.name!r} each; see its tokenizer."
         )
     return tokens[0]
 

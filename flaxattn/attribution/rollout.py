@@ -88,7 +88,7 @@ def attention_flow(
     capacity A_l[i, j] of `rollout`. A flow is bounded by every cut: it is at most 1, what leaves a
     position. Capacities are rounded to multiples of 2^-24.
 
-    One maximum flow for every pair of positions, by scipy: 32 pieces through 12 layers take about
+    One maximum flow for every pair of positions, by scipy: 32 tokens through 12 layers take about
     a second, and it grows with about the fourth power of S; ask for few positions of long texts.
 
     >>> import flaxattn as fa
@@ -108,7 +108,7 @@ def attention_flow(
 
     Raises:
         InputError: If the trace lacks weights or layers, there is no such layer, position or
-            sequence, or the text is longer than 127 pieces.
+            sequence, or the text is longer than 127 tokens.
     """
     weights, seen = _weights(trace, sequence)
     if layer is not None and layer not in seen.layers:

@@ -172,13 +172,13 @@ def _kinds(measure: str, order: str | None) -> tuple[list[str], str]:
         raise typer.BadParameter(f"choose one of {', '.join(choices)}.", param_hint="--measure")
     kinds = choices[measure]
     if order is not None and order not in kinds:
-        told = f"{order!r} is not measured; choose {' or '.join(kinds)}."
-        raise typer.BadParameter(told, param_hint="--order")
+        message = f"{order!r} is not measured; choose {' or '.join(kinds)}."
+        raise typer.BadParameter(message, param_hint="--order")
     return kinds, order or kinds[0]
 
 
 def _check_inputs(inputs: list[str]) -> None:
-    """A store tells what attention saw, which is no loss."""
+    """Refuse a measure that a store cannot give: it holds attention, not losses."""
     for name in filter(is_store, inputs):
         from flaxattn.store.open_store import read_plan
 
@@ -186,7 +186,7 @@ def _check_inputs(inputs: list[str]) -> None:
         files = " ".join(file["name"] for file in plan["files"]) or "TEXTS"
         raise InputError(
             f"ablation runs a model without some of its heads; {name} is a store, which has none\n"
-            "it holds what attention saw, which tells no loss\n"
+            "it holds attention, not losses\n"
             f"give the texts and the model: flaxattn ablate {files} --model {plan['model']['name']}"
         )
 
@@ -218,8 +218,8 @@ def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
         sure = [row for row in found.ranked() if row[1] > _SURE * (row[2] if row[2] > 0 else 0)]
         for (mask, layer, head), mean, error in sure[:_MOST]:
             texts = shown.of((kind, mask), layer, head)
-            told = f"± {error:.2g}"
-            claims.append(Claim(kind, layer, head, mean, told, _side(loaded, mask), texts))
+            message = f"± {error:.2g}"
+            claims.append(Claim(kind, layer, head, mean, message, _side(loaded, mask), texts))
     return claims
 
 
@@ -270,8 +270,8 @@ def _announce(
         "importance": "one forward and backward pass over all texts for importance",
         "ablation": f"{heads + 1} forward passes over all texts for ablation",
     }
-    told = ", ".join(passes[kind] for kind in kinds)
-    progress.announce(f"{texts:,} texts, {heads} heads: {told}, about 11 for the pruning curve")
+    message = ", ".join(passes[kind] for kind in kinds)
+    progress.announce(f"{texts:,} texts, {heads} heads: {message}, about 11 for the pruning curve")
 
 
 def _measured(

@@ -34,13 +34,13 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     scores: dict[str, Any]
     if isinstance(found, LabelAccuracy):
         scores = {"accuracy": found.score, "words": found.words}
-        told = f"accuracy {found.score:.1%} of the labels of {found.words:,} words"
+        message = f"accuracy {found.score:.1%} of the labels of {found.words:,} words"
     elif isinstance(found, Attachment):
         scores = {"uas": 100 * found.score, "words": found.words}
-        told = f"all heads together attach {found.score:.1%} of {found.words:,} words"
+        message = f"all heads together attach {found.score:.1%} of {found.words:,} words"
     else:
         scores = plain(found)
-        told = (
+        message = (
             f"UUAS {found.uuas:.1%}, distances {found.distance_spearman:.3f}, "
             f"root {found.root_accuracy:.1%}, depths {found.norm_spearman:.3f} "
             f"in {found.sentences:,} sentences"
@@ -57,6 +57,6 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     written = write_report(asked.run, said, rows, {}, table=SCORES)
     if not asked.told_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
-        console.print(told)
+        console.print(message)
         console.print(f"fitted to {saved.notes.get('model', 'an unknown model')}", markup=False)
         tell_rest(said, written)

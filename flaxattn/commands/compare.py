@@ -33,7 +33,7 @@ from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.commands.compare_roles import RolesOfBoth, ToldRoles
+    from flaxattn.commands.compare_roles import RolesOfBoth, RoleSummary
     from flaxattn.commands.compared_texts import ComparedTraces
     from flaxattn.measures.compare_heads import Comparison
     from flaxattn.measures.evidence import Evidence
@@ -83,7 +83,7 @@ def compare(
 ) -> None:
     """Compare the attention of two models or stores, head by head.
 
-    Of two encoders it also tells which heads took up or gave up roles, by layer, where both hold
+    Of two encoders it also shows which heads took up or gave up roles, by layer, where both hold
     attention weights. A change is claimed only where its interval over the texts supports it; the
     report and the page say by which rule.
 
@@ -128,10 +128,10 @@ def compare(
     run.progress.announce(f"{texts.count:,} texts: one pass of {first} and one of {second}")
     comparison, shown = _compared(texts, evidence, roles, run.progress)
     changes = comparison.changes(rule)
-    turned = roles.told(changes)
+    turned = roles.summary(changes)
     claims = _claims(changes, comparison, shown) + _role_claims(turned, comparison, shown)
     used = {text.text for claim in claims for text in claim.texts}
-    told = evidence_facts(claims, {number: texts.text(number) for number in sorted(used)})
+    facts = evidence_facts(claims, {number: texts.text(number) for number in sorted(used)})
     layers = {
         side: [dict(zip(("layer", _APART, "cosine"), row, strict=True)) for row in rows]
         for side, rows in comparison.by_layer().items()
@@ -145,7 +145,7 @@ def compare(
         "nonfinite": _nonfinite(changes, texts.count),
         "rule": str(rule),
         "roles": turned.facts(),
-        "evidence": told,
+        "evidence": facts,
         "heads": _rows(changes),
     }
     figures = {figure_file(run.command): _figure(comparison, changes)}
@@ -233,11 +233,11 @@ def _claims(
         where = comparison.place(change.side, change.layer, change.head)
         if change.changed and len(claims) < _MOST:
             texts = shown.of((change.side, _APART, 1), *where)
-            told = f"{_interval(change.interval)}, cosine {change.cosine:.3f}"
+            message = f"{_interval(change.interval)}, cosine {change.cosine:.3f}"
             if change.role_changed:
-                told += f", {change.roles[0]} → {change.roles[1]}"
+                message += f", {change.roles[0]} → {change.roles[1]}"
             at = change.layer, change.head
-            claims.append(Claim(_APART, *at, change.divergence, told, change.side, texts))
+            claims.append(Claim(_APART, *at, change.divergence, message, change.side, texts))
     for name in dict.fromkeys(name for change in changes for name in change.changes):
         for change in changes:
             if name in change.significant and _claimable(change):
@@ -248,8 +248,8 @@ def _claims(
                     t._replace(score=sign * t.score)
                     for t in shown.of((change.side, name, sign), *where)
                 ]
-                told = f"p {change.p[name]:.1g}"
-                claims.append(Claim(name, *at, value, told, change.side, texts))
+                message = f"p {change.p[name]:.1g}"
+                claims.append(Claim(name, *at, value, message, change.side, texts))
     return claims
 
 
@@ -258,7 +258,7 @@ def _claimable(change: "HeadChange") -> bool:
     return change.changed or change.divergence != change.divergence
 
 
-def _role_claims(turned: "ToldRoles", comparison: "Comparison", shown: "Evidence") -> list[Any]:
+def _role_claims(turned: "RoleSummary", comparison: "Comparison", shown: "Evidence") -> list[Any]:
     """Roles that heads took up or gave up, the largest differences first."""
     from flaxattn.measures.claims import Claim
 
@@ -271,8 +271,8 @@ def _role_claims(turned: "ToldRoles", comparison: "Comparison", shown: "Evidence
         found = shown.of(key, *comparison.place("encoder", *at))
         texts = [t._replace(score=sign * t.score) for t in found]
         what = "taken up" if value > 0 else "given up"
-        told = f"{what}: {row.before:.2f} → {row.after:.2f}, change in {_interval(row.interval)}"
-        claims.append(Claim(_ROLE + row.role, *at, value, told, "encoder", texts))
+        message = f"{what}: {row.before:.2f} → {row.after:.2f}, change in {_interval(row.interval)}"
+        claims.append(Claim(_ROLE + row.role, *at, value, message, "encoder", texts))
     return claims
 
 
@@ -307,8 +307,8 @@ def _report(
             measures |= {_ROLE + name: roles.table(name) for name in roles.names}
         sides[side] = Numbers(layers, heads, measures)
     model = f"{names[0]} and {names[1]}"
-    told = shape_changes(changes, rule)
-    return EvidenceReport("How heads differ", model, about, sides, "value", names, told)
+    notes = shape_changes(changes, rule)
+    return EvidenceReport("How heads differ", model, about, sides, "value", names, notes)
 
 
 def _figure(comparison: "Comparison", changes: "Sequence[HeadChange]") -> Any:

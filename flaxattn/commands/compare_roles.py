@@ -109,11 +109,11 @@ class RolesOfBoth:
             return None
         return find_roles(one, _ASKED, self._test), find_roles(other, _ASKED, self._test)
 
-    def told(self, heads: Sequence[HeadChange]) -> "ToldRoles":
+    def summary(self, heads: Sequence[HeadChange]) -> "RoleSummary":
         """Changes of every role in every layer, and what they rest on."""
         found = self.found()
         if found is None:
-            return ToldRoles(self._test, [], [], [])
+            return RoleSummary(self._test, [], [], [])
         layers, numbers = found[0].layers, found[0].heads
         changed = np.zeros((len(layers), len(numbers)), bool)
         for head in heads:
@@ -141,11 +141,11 @@ class RolesOfBoth:
             for name in tables[0]
             for i, j in np.argwhere(tables[0][name] ^ tables[1][name]).tolist()
         ]
-        return ToldRoles(self._test, changes, differences, found[0].warnings())
+        return RoleSummary(self._test, changes, differences, found[0].warnings())
 
 
 @dataclasses.dataclass(frozen=True)
-class ToldRoles:
+class RoleSummary:
     """Changes of roles between two models.
 
     Attributes:
@@ -179,6 +179,6 @@ def lines_of(changes: Sequence[RoleChange]) -> list[str]:
             " ".join(str(getattr(c, when)) for c in own) for when in ("before", "after")
         )
         counts = {what: sum(len(getattr(c, what)) for c in own) for what in _COUNTED}
-        told = ", ".join(f"{n} {what}" for what, n in counts.items() if n or what != _COUNTED[2])
-        lines.append(f"{role}: heads by layer {before} -> {after}; {told}")
+        message = ", ".join(f"{n} {what}" for what, n in counts.items() if n or what != _COUNTED[2])
+        lines.append(f"{role}: heads by layer {before} -> {after}; {message}")
     return lines

@@ -110,8 +110,8 @@ def of_stores(names: tuple[str, str], limit: int | None) -> ComparedTraces:
         return ((one[number], other[number]) for number in numbers)
 
     def text(number: int) -> Text:
-        told = one.shard_of(number)[1].metadata(number)
-        texts = told.texts[0] if told.texts else ("",)
+        metadata = one.shard_of(number)[1].metadata(number)
+        texts = metadata.texts[0] if metadata.texts else ("",)
         (found,) = plain_texts(texts[:1], texts[1:2] or None, number)
         return found
 

@@ -117,8 +117,10 @@ def evaluate(
     if reference is not None and (hypothesis is not None or gold is None):
         settings = settings_of(beam, max_length, length_penalty)
         references = read_texts(reference)
-        told = _told(hypothesis, model, source, references, batch, truncate, tokenize, settings)
-        found = _scores(told, references, tokenize, lowercase)
+        translations = _told(
+            hypothesis, model, source, references, batch, truncate, tokenize, settings
+        )
+        found = _scores(translations, references, tokenize, lowercase)
     if gold is not None:
         found = {**_alignment_error(gold, alignment, model, source, reference, batch), **found}
     if not found:
@@ -165,13 +167,13 @@ def _told(
 
 
 def _scores(
-    told: list[str], references: list[str], tokenize: str, lowercase: bool
+    translations: list[str], references: list[str], tokenize: str, lowercase: bool
 ) -> dict[str, dict[str, Any]]:
     from flaxattn.measures.translation_quality import bleu, chrf
 
     scores = {
-        "BLEU": bleu(told, references, tokenize=tokenize, lowercase=lowercase),
-        "chrF2": chrf(told, references),
+        "BLEU": bleu(translations, references, tokenize=tokenize, lowercase=lowercase),
+        "chrF2": chrf(translations, references),
     }
     return {name: score._asdict() for name, score in scores.items()}
 

@@ -51,7 +51,7 @@ class ExtractionProgress(Watcher):
             f"{readable_size(free)} are free"
         )
         if shards:
-            self._progress.announce("the first shard tells how long it takes")
+            self._progress.announce("the time left is known after the first shard")
             self._progress.expect("extracting", sum(shard.tokens for shard in shards), "tokens")
 
     def committed(self, shard: ShardPlan, reports: Sequence[ShardReport]) -> None:

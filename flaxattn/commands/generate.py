@@ -80,8 +80,8 @@ def generate(
 ) -> None:
     """Continue a text; tokens are printed as they are generated.
 
-    Without more the likeliest piece is taken at every step, unless the model's
-    generation_config.json says otherwise. Pieces are drawn where --samples, --seed, --temperature,
+    Without more the likeliest token is taken at every step, unless the model's
+    generation_config.json says otherwise. Tokens are drawn where --samples, --seed, --temperature,
     --top-k, --top-p or --min-p are given.
 
     Example: flaxattn generate "The captain" --max-new-tokens 40 --view
@@ -99,13 +99,13 @@ def generate(
     settings |= {"seed": seed or 0, "stop": [_unescaped(one) for one in stop or ()]}
     text = given_text(prompt, is_text)
     text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
-    told = _messages(text, chat, system)
+    messages = _messages(text, chat, system)
     page = asked_page(view, out)
     seen = page is not None
     if samples > 1 or num_beams > 1:
-        trace = _write(_load(model), told, settings, seen)
+        trace = _write(_load(model), messages, settings, seen)
     else:
-        trace = _stream(_load(model), told, settings, seen)
+        trace = _stream(_load(model), messages, settings, seen)
     if trace is not None and page is not None:
         write_page(trace, page)
 
@@ -119,7 +119,7 @@ def _settings(
     reasons += ["--samples"] * (samples > 1) + ["--seed"] * (seed is not None)
     if reasons and num_beams > 1:
         raise InputError(
-            f"{reasons[0]} draws pieces, --num-beams {num_beams} looks for the likeliest text\n"
+            f"{reasons[0]} draws tokens, --num-beams {num_beams} looks for the likeliest text\n"
             "leave out one of the two"
         )
     if reasons:
@@ -165,7 +165,7 @@ def _stream(
     model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], seen: bool
 ) -> "Trace | None":
     """Print one text while it is written."""
-    parts = model.stream(text, **settings)  # what cannot be used is told before anything is shown
+    parts = model.stream(text, **settings)  # raises before anything is shown
     try:
         for part in parts:
             _say(part)
@@ -183,8 +183,8 @@ def _write(
 ) -> "Trace | None":
     """Print texts when all of them are written."""
     with _status("writing"):
-        told = model.generate(text, **(_recorded(model) if seen else {}), **settings)
-        texts, trace = told if seen else (told, None)
+        generated = model.generate(text, **(_recorded(model) if seen else {}), **settings)
+        texts, trace = generated if seen else (generated, None)
         trace = trace and with_contributions(model, trace)
     for number, one in enumerate(texts, 1):
         if len(texts) > 1:

@@ -58,7 +58,7 @@ def report_governors(
         passing=passing,
         reading=asked.reading(),
     )
-    told, beside = evidence_of(asked, model, found, best, passing, shown.most)
+    evidence, beside = evidence_of(asked, model, found, best, passing, shown.most)
     said = {
         "model": asked.model,
         "data": [each.facts() for each in asked.files],
@@ -68,7 +68,7 @@ def report_governors(
         _CHOSEN: "other sentences" if judged else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),
-        "evidence": told,
+        "evidence": evidence,
     }
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}

@@ -80,7 +80,7 @@ def _pairs(
     if corpus.model is None:
         opened = itertools.islice(open_store(request.inputs[0]), texts)
         return pairs_of(opened, side)
-    # What cannot be used was told of in the pass over all texts.
+    # The pass over all texts has reported what cannot be used.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
     reading = dataclasses.replace(request.reading(bad, progress), limit=texts)
     given = read_inputs(request, bad)[0]

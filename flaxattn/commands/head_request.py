@@ -225,6 +225,6 @@ def length_range(text: str | None) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)
     if not found or int(found[1]) > int(found[2]):
-        told = f"{text!r} is no range such as {_RANGE}."
-        raise typer.BadParameter(told, param_hint="--lengths")
+        message = f"{text!r} is no range such as {_RANGE}."
+        raise typer.BadParameter(message, param_hint="--lengths")
     return int(found[1]), int(found[2])

@@ -114,8 +114,8 @@ def _tell(found: "HeadConcordance", alpha: float) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     if found.left_out:
-        told = f"left out, since they do not vary: {', '.join(found.left_out)}"
-        console.print(told, markup=False)
+        message = f"left out, since they do not vary: {', '.join(found.left_out)}"
+        console.print(message, markup=False)
     sure = sum(row["p_corrected"] <= alpha for row in rows)
     console.print(
         f"{sure} of {len(rows)} pairs of columns of different reports agree or disagree beyond "

@@ -78,8 +78,8 @@ def lens(
     _check_places(out, figure)
     corpus = read_corpus(inputs, (text_column, pair_column, None), limit, on_error)
     if figure is not None and figure_text >= len(corpus.texts):
-        told = f"there is no text {figure_text} of {len(corpus.texts)}, counted from 0."
-        raise typer.BadParameter(told, param_hint="--figure-text")
+        message = f"there is no text {figure_text} of {len(corpus.texts)}, counted from 0."
+        raise typer.BadParameter(message, param_hint="--figure-text")
     loaded = from_pretrained(model, head=model_head(model, head))
     options = {"k": k, "truncate": truncate, "allow_nonfinite": allow_nonfinite}
     found: list[LogitLens] = []

@@ -68,6 +68,8 @@ def _name(one: Resolver) -> str:
 
 def _claim(one: Resolver, found: Coreference, watched: WatchedMentions) -> Claim:
     at = found.layers.index(one.layer), found.heads.index(one.head)
-    told = f"{one.direction}, {one.mentions} mentions, {one.lift:+.1f} points over {one.baseline}"
+    message = (
+        f"{one.direction}, {one.mentions} mentions, {one.lift:+.1f} points over {one.baseline}"
+    )
     texts = watched.evidence.of((one.direction, one.group), *at)
-    return Claim(_name(one), one.layer, one.head, one.accuracy, told, texts=texts)
+    return Claim(_name(one), one.layer, one.head, one.accuracy, message, texts=texts)

@@ -29,7 +29,7 @@ from flaxattn.trace.tensor_file import read_json
 
 _TEXT = "it has no tokenizer; it takes input_ids alone. Put tokenizer.json into its directory"
 _HEADS = "its attention has no heads of its own"
-# Fields that are told elsewhere in the report, or that say nothing about the arithmetic.
+# Fields that the report shows elsewhere, or that say nothing about the arithmetic.
 _TOLD = {"architectures", "labels", "further_settings", "initializer_range", "init_std"}
 _WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "RnnLM")
 
@@ -137,7 +137,7 @@ def _source(name: str, directory: Path) -> str:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """Fields of a configuration that are not told elsewhere."""
+    """Fields of a configuration that the report does not show elsewhere."""
     fields = [field for field in dataclasses.fields(config) if field.name not in _TOLD]
     return {field.name: getattr(config, field.name) for field in fields}
 

@@ -38,7 +38,7 @@ def _of_group(found: "PatchReport", effects: "UnitEffects", group: int, keep: in
     claims = []
     for layer, head in [place for place in places if causal[place]][:_MOST]:
         place = layer, head, group
-        told = (
+        message = (
             f"{effects.low[place]:+.3g} to {effects.high[place]:+.3g}, "
             f"p {effects.p_corrected[place]:.1g}"
         )
@@ -48,7 +48,7 @@ def _of_group(found: "PatchReport", effects: "UnitEffects", group: int, keep: in
         ]
         name = _name(found, effects, group)
         claims.append(
-            Claim(name, layer, head, float(means[layer, head]), told, effects.side, texts)
+            Claim(name, layer, head, float(means[layer, head]), message, effects.side, texts)
         )
     return claims
 

@@ -235,8 +235,8 @@ def _check(kind: str, given: list[str]) -> None:
         if name in taken:
             continue
         homes = [other or "the probes of heads" for other in _KINDS if name in _KINDS[other][0]]
-        told = f"is not for {kind or about}, only for {' and '.join(homes)}."
-        raise typer.BadParameter(told, param_hint=name)
+        message = f"is not for {kind or about}, only for {' and '.join(homes)}."
+        raise typer.BadParameter(message, param_hint=name)
     for name in ("--untrained", "--structural", "--states"):
         if name in (kind, *given) and "--train" not in given:
             raise typer.BadParameter("needs --train.", param_hint=name)

@@ -69,9 +69,11 @@ def evidence_of(
 
 def _claim(one: Classifier, found: Dependencies, watched: Watched) -> Claim:
     at = found.layers.index(one.layer), found.heads.index(one.head)
-    told = f"{one.direction}, {one.words} words, {one.lift:+.1f} points over offset {one.offset:+d}"
+    message = (
+        f"{one.direction}, {one.words} words, {one.lift:+.1f} points over offset {one.offset:+d}"
+    )
     texts = watched.evidence.of((one.direction, one.relation), *at)
-    return Claim(one.relation, one.layer, one.head, one.accuracy, told, texts=texts)
+    return Claim(one.relation, one.layer, one.head, one.accuracy, message, texts=texts)
 
 
 def _texts(files: "Files", names: Mapping[int, str]) -> dict[int, Text]:

@@ -36,7 +36,7 @@ def false_positives(
 
     if corpus.model is None or not drawings:
         return {}
-    # What cannot be used was told of in the pass over all texts.
+    # The pass over all texts has reported what cannot be used.
     bad = BadRows("fail" if request.on_error == "fail" else "skip")
     found = read_inputs(request, bad)[0]
     texts = list(itertools.islice(found, min(_FEW, request.limit or _FEW)))
@@ -53,7 +53,7 @@ def false_positives(
     )
 
 
-def told(found: dict[str, Any]) -> list[str]:
+def control_notes(found: dict[str, Any]) -> list[str]:
     """Lines that say how many roles are found by chance."""
     if not found:
         return []

@@ -74,7 +74,7 @@ def roles(
         page_file,
     )
     from flaxattn.commands.report_run import ReportRun
-    from flaxattn.commands.role_controls import false_positives, repeated, told
+    from flaxattn.commands.role_controls import control_notes, false_positives, repeated
     from flaxattn.measures.claims import role_claims
     from flaxattn.measures.patterns import head_patterns
     from flaxattn.measures.role_tests import Test, facts, find_roles
@@ -118,7 +118,7 @@ def roles(
     if any(role.found.any() for role in found.roles.values()):
         figures[OVERLAP] = plot_role_overlap(found)
     files = write_report(run, said, rows, figures, beside)
-    tell(said, _table(found), [*found.warnings(), *told(chance)], files, as_json)
+    tell(said, _table(found), [*found.warnings(), *control_notes(chance)], files, as_json)
 
 
 def _page(
@@ -153,7 +153,7 @@ def _no_role(request: Request, corpus: "ScoredCorpus") -> str:
     known = sorted({column.name for column in corpus.tally.moments})
     return (
         f"{request.inputs[0]} holds no statistic that a role is scored by\n"
-        f"it tells {', '.join(known) or 'nothing'}, see flaxattn stats\n"
+        f"it shows {', '.join(known) or 'nothing'}, see flaxattn stats\n"
         "extract again: --capture weights, or --stats received for cls, sep and delimiter"
     )
 

@@ -79,7 +79,7 @@ def stats(
     means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
     if not means:
         raise InputError(
-            f"{request.inputs[0]} holds no statistic whose mean tells of a head\n"
+            f"{request.inputs[0]} holds no statistic whose mean describes a head\n"
             "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
         )
     known = head_patterns(tally) if not corpus.refused else []

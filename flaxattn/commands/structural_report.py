@@ -39,9 +39,9 @@ def report_structural(
 
     fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
     fits = 2 * fitting.epochs * (3 if untrained else 2)
-    told = f"one pass over all texts, then at most {fits} epochs of fitting"
+    message = f"one pass over all texts, then at most {fits} epochs of fitting"
     asked.run.progress.expect("fitting", fits)
-    asked.announce("reading hidden states", told)
+    asked.announce("reading hidden states", message)
     judged = structural_probe(
         asked.loaded(),
         asked.files[0].sentences(asked.bad),

@@ -185,7 +185,7 @@ def _aligned(
     seen(len(texts) - len(filled))
     some = [texts[number] for number in filled]
     with named(lines):
-        translation_batches.encode(model, some, truncate, filled)  # tells which line is too long
+        translation_batches.encode(model, some, truncate, filled)  # names the line that is too long
         found = translation_batches.traced(
             model, some, batch=batch, truncate=truncate, seen=seen, **settings
         )

@@ -36,8 +36,8 @@ def wanted_kinds(asked: str | None, source: str) -> list[str]:
     found = named(asked, (*KINDS, _ABLATION), "--weights")
     for name in found:
         if name in _OF_MODEL and source != "text":
-            told = f"{name} needs the model that read a text; the source is a {source}."
-            raise typer.BadParameter(told, param_hint="--weights")
+            message = f"{name} needs the model that read a text; the source is a {source}."
+            raise typer.BadParameter(message, param_hint="--weights")
     return list(dict.fromkeys(found))
 
 
@@ -318,9 +318,9 @@ def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: boo
     wants = {"TEXT_B": "a text", "--example": "a store or a trace file"}
     for option, is_wrong in wrong.items():
         if is_wrong:
-            told = {"store": "a folder", "trace": "a file", "text": "a text"}[kind]
+            message = {"store": "a folder", "trace": "a file", "text": "a text"}[kind]
             raise typer.BadParameter(
-                f"it goes with {wants.get(option, 'a store')}; the source is {told}.",
+                f"it goes with {wants.get(option, 'a store')}; the source is {message}.",
                 param_hint=option,
             )
 

@@ -168,7 +168,7 @@ class _TextBytes(NamedTuple):
 
     Attributes:
         attention: Of its attention.
-        copies: Of the copies of it that value zeroing runs at once.
+        copies: Number of its copies that value zeroing runs at once.
     """
 
     attention: int
@@ -315,7 +315,7 @@ def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _figure(means: list[dict[str, Any]]) -> Any:
-    """Shares on the first position and on special ones, a map for each kind that tells heads."""
+    """Shares on the first position and on special ones, for kinds with a map per head."""
     from flaxattn.views.figures.plot_roles import plot_head_means
 
     side = means[0]["side"]

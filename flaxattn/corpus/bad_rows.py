@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One policy for rows that cannot be used: stop, leave them out, or leave them out and list them.
 
-This file knows what a problem is and how it is told; finding problems is the business of readers.
+This file defines a problem and its message; readers find problems.
 """
 
 import json
@@ -97,8 +97,8 @@ class Problem(NamedTuple):
         where = self.file + (f", line {self.line}" if self.line else "")
         where += f", column {self.column!r}" if self.column else ""
         found = f"received: {self.excerpt}\n" if self.excerpt else ""
-        told = _one_line(f"{where}: {self.message}")
-        return f"{told}\n{found}{FIXES[self.code]}; --on-error skip goes on without"
+        message = _one_line(f"{where}: {self.message}")
+        return f"{message}\n{found}{FIXES[self.code]}; --on-error skip goes on without"
 
 
 class BadRows:

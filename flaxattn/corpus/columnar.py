@@ -42,8 +42,8 @@ def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Col
         with (_parquet if kind == "parquet" else _arrow)(path, columns) as found:
             yield found
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        told = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UnusableFileError("damaged", f"the file cannot be read: {told}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnusableFileError("damaged", f"the file cannot be read: {reason}") from error
 
 
 @contextmanager
@@ -127,5 +127,5 @@ def _sound(batch: Any) -> Any:
 def _refuse_pickles(schema: bytes) -> None:
     """Look for the name of the type in a schema as it is stored, which nobody has to interpret."""
     if _PICKLED in schema:
-        told = "a column has an extension type that is a pickle, which is never opened"
-        raise UnusableFileError("pickled", told)
+        message = "a column has an extension type that is a pickle, which is never opened"
+        raise UnusableFileError("pickled", message)

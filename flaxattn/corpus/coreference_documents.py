@@ -115,8 +115,8 @@ def _columns(file: str, begun: tuple[str, int], lines: Sequence[Line]) -> Docume
     for line in lines:
         fields = line.body.split()
         if len(fields) < _LEAST:
-            told = f"the line has {len(fields)} columns, expected at least {_LEAST}"
-            return Problem(file, line.number, "", "entity", told, excerpt(line.body))
+            message = f"the line has {len(fields)} columns, expected at least {_LEAST}"
+            return Problem(file, line.number, "", "entity", message, excerpt(line.body))
         text += " " if text else ""
         span = len(text), len(text) + len(fields[3])
         words.append(DocumentWord(fields[3], fields[4], span, line.number))
@@ -154,15 +154,17 @@ def _document(
     opened = Opened()
     for place, (word, marks) in enumerate(zip(words, said, strict=True)):
         found = brackets(marks) if marks else []
-        told = "these are no brackets of mentions" if found is None else opened.take(place, found)
-        if told is not None:
-            told = f"document {name!r}, word {word.form!r}: {told}"
-            return Problem(file, word.line, "", "entity", told, excerpt(marks))
+        message = (
+            "these are no brackets of mentions" if found is None else opened.take(place, found)
+        )
+        if message is not None:
+            message = f"document {name!r}, word {word.form!r}: {message}"
+            return Problem(file, word.line, "", "entity", message, excerpt(marks))
     if left := opened.unclosed():
         entity, place = left
         where = f"document {name!r}, word {words[place].form!r}"
-        told = f"{where}: a mention of {entity!r} does not end"
-        return Problem(file, words[place].line, "", "entity", told, excerpt(said[place]))
+        message = f"{where}: a mention of {entity!r} does not end"
+        return Problem(file, words[place].line, "", "entity", message, excerpt(said[place]))
     spans = sorted(set(opened.found), key=lambda one: (one[1], -one[2]))
     mentions = tuple(Mention(*span, head(span[1], span[2])) for span in spans)
     return Document(name, text, tuple(words), mentions, file, line)

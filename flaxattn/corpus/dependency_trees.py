@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentences with a dependency tree, out of CoNLL-U files: words, their tags, governors, relations.
 
-The package `conllu` reads the fields; what makes them a tree over a text is checked here. Pieces of
+The package `conllu` reads the fields; what makes them a tree over a text is checked here. Tokens of
 a model are not known: see `flaxattn.text.words`.
 """
 
@@ -145,8 +145,8 @@ def _sentence(file: str, lines: Sequence[Line]) -> Sentence | Problem:
     name = metadata.get("sent_id") or f"{Path(file).name}:{lines[0].number}"
     words = [row for row in rows if isinstance(row["id"], int)]
     if not words:
-        told = _one_line(f"sentence {name!r} has no words")
-        return Problem(file, lines[0].number, "", "tree", told)
+        message = _one_line(f"sentence {name!r} has no words")
+        return Problem(file, lines[0].number, "", "tree", message)
     problem = _not_a_tree(file, name, words) or _bad_range(file, name, rows, len(words))
     if problem:
         return problem
@@ -183,17 +183,17 @@ def _tokens(
         if not _is_word(line):
             continue
         count = line.body.count("\t") + 1
-        told = f"the line has {count} fields, expected {_FIELDS}"
+        message = f"the line has {count} fields, expected {_FIELDS}"
         if count == _FIELDS:
             try:
                 (token,) = conllu.parse(line.body + "\n\n")[0]
                 if len(token) == _FIELDS:
                     rows.append({**token, "line": line.number})
                     continue
-                told = "the line has an empty field, expected _ in its place"
+                message = "the line has an empty field, expected _ in its place"
             except (ParseException, ValueError, IndexError) as error:
-                told = f"this is no line of CoNLL-U: {error}"
-        return Problem(file, line.number, "", "conllu", told, excerpt(line.body))
+                message = f"this is no line of CoNLL-U: {error}"
+        return Problem(file, line.number, "", "conllu", message, excerpt(line.body))
     parsed = conllu.parse(comments + "1\t_\n\n")
     return rows, dict(parsed[0].metadata)
 
@@ -202,8 +202,8 @@ def _not_a_tree(file: str, name: str, words: Sequence[dict[str, Any]]) -> Proble
     """Describe why the governors are not a tree over words numbered from 1; None if they are."""
 
     def problem(row: dict[str, Any], message: str) -> Problem:
-        told = f"sentence {name!r}, word {row['id']} {row['form']!r}: {message}"
-        return Problem(file, row["line"], "", "tree", _one_line(told))
+        where = f"sentence {name!r}, word {row['id']} {row['form']!r}: {message}"
+        return Problem(file, row["line"], "", "tree", _one_line(where))
 
     roots = []
     for number, row in enumerate(words, 1):
@@ -245,8 +245,8 @@ def _bad_range(file: str, name: str, rows: Sequence[dict[str, Any]], count: int)
         first, _, last = row["id"]
         before = [other["id"] for other in rows[:place] if isinstance(other["id"], int)]
         if not (covered < first < last <= count) or (before[-1] if before else 0) != first - 1:
-            told = f"sentence {name!r}: the multi-word token {first}-{last} {row['form']!r}"
-            message = _one_line(f"{told} does not stand before its words")
+            where = f"sentence {name!r}: the multi-word token {first}-{last} {row['form']!r}"
+            message = _one_line(f"{where} does not stand before its words")
             return Problem(file, row["line"], "", "tree", message)
         covered = last
     return None
@@ -278,15 +278,15 @@ def _spans(
         while place < len(text) and text[place].isspace():
             place += 1
         if not text.startswith(row["form"], place):
-            told = f"sentence {name!r}: the word {row['form']!r} is not what follows in its text"
+            message = f"sentence {name!r}: the word {row['form']!r} is not what follows in its text"
             found = excerpt(text[place:]) or "nothing"
-            return Problem(file, row["line"], "", "annotation", _one_line(told), found)
+            return Problem(file, row["line"], "", "annotation", _one_line(message), found)
         stop = place + len(row["form"])
         spans += _parts(forms, row["form"], place, stop)
         place = stop
     if rest := text[place:].strip():
-        told = f"sentence {name!r}: no word stands for the end of its text"
-        return Problem(file, rows[-1]["line"], "", "annotation", _one_line(told), excerpt(rest))
+        message = f"sentence {name!r}: no word stands for the end of its text"
+        return Problem(file, rows[-1]["line"], "", "annotation", _one_line(message), excerpt(rest))
     return text, spans
 
 

@@ -135,10 +135,10 @@ def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
     except (EOFError, OSError, zlib.error) as error:
         cut = isinstance(error, EOFError) or "Truncated" in str(error)  # gzip's, Zstandard's
         code = "truncated-file" if cut else "damaged"
-        told = (
+        reason = (
             "the compressed file ends too early" if cut else f"the file cannot be read on: {error}"
         )
-        bad.report(Problem(str(path), number + 1, "", code, told))
+        bad.report(Problem(str(path), number + 1, "", code, reason))
     return None
 
 
@@ -147,7 +147,7 @@ def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
 
     What follows that beginning is looked at when the next line is asked for.
     """
-    held, over = b"", False  # a line without its end yet; whether its beginning was told
+    held, over = b"", False  # a line without its end yet; whether its beginning was returned
     while piece := file.readline(LONGEST + 1):
         if not held and piece.endswith(b"\n") and b"\r" not in piece:
             yield piece

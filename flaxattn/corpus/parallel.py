@@ -60,7 +60,7 @@ def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | Non
     if all(filled):
         return None
     path, other = (second, first) if filled[0] else (first, second)
-    told = f"the line is empty, that of {other} is not"
+    message = f"the line is empty, that of {other} is not"
     if not any(filled):
-        told = f"the line is empty, as that of {other} is"
-    return Problem(str(path), one.number, "", "empty", told)
+        message = f"the line is empty, as that of {other} is"
+    return Problem(str(path), one.number, "", "empty", message)

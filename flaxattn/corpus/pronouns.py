@@ -79,13 +79,13 @@ def _gap_row(row: Row) -> Pronoun | Problem:
         form, offset = values[name], values[f"{name}-offset"]
         known = offset.isdecimal() and len(offset) < 10
         if not (known and values["Text"].startswith(form, int(offset))):
-            told = f"the text does not have {form!r} at character {offset}"
-            return _problem(row, f"{name}-offset", told, offset)
+            message = f"the text does not have {form!r} at character {offset}"
+            return _problem(row, f"{name}-offset", message, offset)
         spans.append((int(offset), int(offset) + len(form)))
     answers = [values[f"{name}-coref"].upper() for name in _GAP_NAMES]
     if not {*answers} <= {"TRUE", "FALSE"} or answers == ["TRUE", "TRUE"]:
-        told = "expected TRUE for A, for B, or for neither"
-        return _problem(row, "A-coref", told, " and ".join(answers))
+        message = "expected TRUE for A, for B, or for neither"
+        return _problem(row, "A-coref", message, " and ".join(answers))
     right = answers.index("TRUE") if "TRUE" in answers else None
     group = _gender(values["Pronoun"])
     where = (row.file, row.line)
@@ -102,8 +102,8 @@ def _winogender_row(row: Row) -> Pronoun | Problem:
     name, text = row.values["sentid"], row.values["sentence"]
     parts = name.split(".")
     if len(parts) != 5 or not all(parts[:2]) or parts[2] not in ("0", "1"):
-        told = "expected occupation.participant.answer.gender.txt, the answer 0 or 1"
-        return _problem(row, "sentid", told, name)
+        message = "expected occupation.participant.answer.gender.txt, the answer 0 or 1"
+        return _problem(row, "sentid", message, name)
     people = [re.search(rf"\b{re.escape(word)}\b", text, re.I) for word in parts[:2]]
     pronoun = _PRONOUN.search(text)
     for what, found in (*zip(parts[:2], people, strict=True), ("a pronoun", pronoun)):
@@ -124,8 +124,8 @@ def _winobias(path: Path, bad: BadRows) -> Iterator[Pronoun | Problem]:
         if not line.body.strip():
             continue
         if not number.isdecimal() or len(number) > 9:
-            told = "the line does not begin with its number"
-            yield Problem(str(path), line.number, "", "mention", told, excerpt(line.body))
+            message = "the line does not begin with its number"
+            yield Problem(str(path), line.number, "", "mention", message, excerpt(line.body))
         elif int(number) % 2:
             if held is not None:
                 yield _alone(path, held)
@@ -142,8 +142,8 @@ def _winobias(path: Path, bad: BadRows) -> Iterator[Pronoun | Problem]:
 
 
 def _alone(path: Path, line: tuple[int, str, int]) -> Problem:
-    told = f"sentence {line[0]} has no partner; 1 and 2, 3 and 4, … speak of the same two people"
-    return Problem(str(path), line[2], "", "mention", told, excerpt(line[1]))
+    message = f"sentence {line[0]} has no partner; 1 and 2, 3 and 4, … speak of the same two people"
+    return Problem(str(path), line[2], "", "mention", message, excerpt(line[1]))
 
 
 def _marked(path: Path, one: tuple[str, int], other: tuple[str, int]) -> Pronoun | Problem:
@@ -152,13 +152,13 @@ def _marked(path: Path, one: tuple[str, int], other: tuple[str, int]) -> Pronoun
     text, pronouns, people = _unmarked(marked)
     theirs, _, others = _unmarked(partner)
     if not pronouns or len(people) != 1 or len(others) != 1:
-        told = "expected brackets around one person and a pronoun, here and in the partner"
-        return Problem(str(path), line, "", "mention", told, excerpt(marked))
+        message = "expected brackets around one person and a pronoun, here and in the partner"
+        return Problem(str(path), line, "", "mention", message, excerpt(marked))
     form = theirs[slice(*others[0])]
     found = re.search(rf"\b{re.escape(form)}\b", text, re.I)
     if found is None or found.span() == people[0]:
-        told = f"the sentence does not have {form!r}, which its partner marks"
-        return Problem(str(path), line, "", "mention", told, excerpt(marked))
+        message = f"the sentence does not have {form!r}, which its partner marks"
+        return Problem(str(path), line, "", "mention", message, excerpt(marked))
     both = sorted([people[0], found.span()])
     group = f"{path.name}, {_gender(text[slice(*pronouns[0])])}"
     right = both.index(people[0])
@@ -185,8 +185,8 @@ def _gender(pronoun: str) -> str:
     return next(known, "other")
 
 
-def _problem(row: Row, column: str, told: str, found: str) -> Problem:
-    return Problem(row.file, row.line, column, "mention", told, excerpt(found))
+def _problem(row: Row, column: str, message: str, found: str) -> Problem:
+    return Problem(row.file, row.line, column, "mention", message, excerpt(found))
 
 
 _FORMS: dict[str, Callable[[Path, BadRows], Iterator[Pronoun | Problem]]] = {

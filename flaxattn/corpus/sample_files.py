@@ -96,7 +96,7 @@ def _without(treebank: str, texts: set[str], count: int) -> str:
 
 
 def _labels(pick: random.Random) -> list[tuple[str, str]]:
-    """Sentences about people who are well or not, with the label that the adjective tells."""
+    """Sentences about people who are well or not, labelled by their adjective."""
     rows = []
     for noun in _NOUNS:
         for place in _PLACES:

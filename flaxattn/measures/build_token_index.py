@@ -153,7 +153,7 @@ def token_vector(
     """The vector of a token of any text, to search for in an index.
 
     Returns:
-        Position and piece of the token, and its vector, of norm one.
+        Position and text of the token, and its vector, of norm one.
     """
     check_family(model)
     _check_model(model, index)
@@ -237,8 +237,8 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
     texts: dict[str, list[Any]] = {name: [] for name in TEXTS.names}
     tokens: dict[str, list[Any]] = {name: [] for name in TOKENS.names}
     for number, (text, reading, offsets) in enumerate(window):
-        told = (text.id, text.text, text.file, text.line, len(tokens["text"]))
-        for column, value in zip(texts.values(), told, strict=True):
+        cells = (text.id, text.text, text.file, text.line, len(tokens["text"]))
+        for column, value in zip(texts.values(), cells, strict=True):
             column.append(value)
         special = window[number].special.tolist()
         kinds = _kinds(text, offsets, special)
@@ -313,7 +313,7 @@ def _place(read: TokenizedText, token: int | str) -> int:
     if isinstance(token, int):
         if 0 <= token < size:
             return token
-        told = f"there is no token {token}: the text has 0 to {size - 1}"
+        message = f"there is no token {token}: the text has 0 to {size - 1}"
     else:
         pattern = rf"(?<!\w){re.escape(token)}(?!\w)"
         found = re.search(pattern, read.text.text) if token else None
@@ -321,10 +321,10 @@ def _place(read: TokenizedText, token: int | str) -> int:
             (places,) = pieces_of_words([found.span()], read.offsets, read.special.tolist())
             if places:
                 return places[0]
-        told = f"there is no word {token!r} in the text"
+        message = f"there is no word {token!r} in the text"
     shown = " ".join(f"{n}:{piece}" for n, piece in enumerate(pieces[: min(size, 12)]))
     more = " …" if size > 12 else ""
-    raise InputError(f"{told}\nits tokens are {shown}{more}\ngive a number or a word of it")
+    raise InputError(f"{message}\nits tokens are {shown}{more}\ngive a number or a word of it")
 
 
 def check_family(model: Pretrained) -> None:

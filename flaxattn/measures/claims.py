@@ -61,14 +61,14 @@ def role_claims(roles: Roles, evidence: Evidence, side: str = "encoder") -> list
     claims = []
     for name, role in roles.roles.items():
         for i, j in np.argwhere(role.found).tolist():
-            told = f"p {role.corrected[i, j]:.1g}"
+            message = f"p {role.corrected[i, j]:.1g}"
             if not np.isnan(role.mass[i, j]):
-                told += f", {role.mass[i, j]:.0%} of attention"
+                message += f", {role.mass[i, j]:.0%} of attention"
             if role.beyond is not None:
-                told += f", beyond position p {role.beyond[i, j]:.1g}"
+                message += f", beyond position p {role.beyond[i, j]:.1g}"
             texts = evidence.of(ScoreSpec("score", name), i, j)
             where = roles.layers[i], roles.heads[j]
-            claims.append(Claim(name, *where, float(role.score[i, j]), told, side, texts))
+            claims.append(Claim(name, *where, float(role.score[i, j]), message, side, texts))
     return _sorted(claims)
 
 
@@ -104,7 +104,7 @@ def measure_claims(
 
 
 def _pattern(label: str) -> str:
-    """The name of a claim, told apart from that of a measure."""
+    """The name of a claim, which differs from that of a measure."""
     return label if ":" in label else _PATTERN + label
 
 

@@ -80,9 +80,11 @@ class Comparison:
         for one, other in [(first, second)] if len(first) == 1 else zip(first, second, strict=True):
             ours, theirs = one.sides, other.sides
             held = [side for side in ours if _comparable(side, ours, theirs)]
-            told = {side: _told(ours[side], theirs[side]) for side in ours if side in theirs}
-            told = {side: names for side, names in told.items() if names and side not in held}
-            if not held and not told:
+            differing = {side: _told(ours[side], theirs[side]) for side in ours if side in theirs}
+            differing = {
+                side: names for side, names in differing.items() if names and side not in held
+            }
+            if not held and not differing:
                 raise InputError(
                     "The two traces have no weights and no statistic of one side in common.\n"
                     "Ask for them of both models: capture=Capture(weights=True)."
@@ -90,7 +92,7 @@ class Comparison:
             values: Values = {}
             for side in held:
                 values |= self._of_maps(side, ours[side], theirs[side], one)
-            for side, names in told.items():
+            for side, names in differing.items():
                 values |= self._of_statistics(side, ours[side], theirs[side], names)
             for key, value in values.items():
                 _put(self._found, key, _once(value))
@@ -272,7 +274,7 @@ class Comparison:
         claimed = own is not None and bool(changed[side][place])
         roles = self._roles(side, place)
         moved = [n for n, name in ROLES.items() if name in roles and roles[0] != roles[1]]
-        told = [n in significant and bool(_apart(ends[side, n], place)) for n in moved]
+        marked = [n in significant and bool(_apart(ends[side, n], place)) for n in moved]
         low, high = ends.get((side, "divergence"), (None, None))
         return HeadChange(
             side=side,
@@ -285,7 +287,7 @@ class Comparison:
             else (float(low[place]), float(high[place])),
             changed=claimed,
             roles=roles,
-            role_changed=claimed and bool(told) and all(told),
+            role_changed=claimed and bool(marked) and all(marked),
             cosine=float(alike[1]),
             changes={name: float(self._mean(side, name)[place]) for name in names},
             p=levels,

@@ -217,14 +217,14 @@ def _check_texts(first: Trace, second: Trace) -> None:
             (b for b, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), None
         )
         if place is None:
-            told = f"{len(ours)} and {len(theirs)} sequences"
+            message = f"{len(ours)} and {len(theirs)} sequences"
         else:
             x, y = ours[place], theirs[place]
             at = next((i for i, (s, t) in enumerate(zip(x, y, strict=False)) if s != t), None)
             differ = f"{len(x)} and {len(y)} tokens" if at is None else f"{x[at]!r} and {y[at]!r}"
-            told = f"sequence {place}{'' if at is None else f', position {at}'}: {differ}"
+            message = f"sequence {place}{'' if at is None else f', position {at}'}: {differ}"
         raise InputError(
-            f"The {name} of the two traces differ: {told}.\n"
+            f"The {name} of the two traces differ: {message}.\n"
             "Compare traces of the same texts, cut by the same tokenizer."
         )
 

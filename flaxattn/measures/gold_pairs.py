@@ -93,7 +93,7 @@ def score_pairs(
 ) -> GoldPairs | None:
     """The gold pairs of a score in one text; None where a score is about no pairs.
 
-    The score of a syntactic role is told by its hits where these are among the terms: whether the
+    The score of a syntactic role is shown by its hits where these are among the terms: whether the
     strongest key of a word's first token, special tokens left out, lies in the related word.
     """
     if column.kind == "score" and (hit := ScoreSpec("hit", column.name)) in terms.hits:

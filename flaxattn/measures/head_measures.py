@@ -34,7 +34,7 @@ class HeadMeasures:
         previous: Share on the position before the query.
         own: Share on the query's own position.
         first: Share on the first position.
-        delimiter: Share on pieces the model adds, `[CLS]` and `[SEP]`; nan if they are not known.
+        delimiter: Share on tokens the model adds, `[CLS]` and `[SEP]`; nan if they are not known.
         same_segment: Share on the query's own segment; nan if segments are not known.
         entropy: In nats.
         relative_entropy: Entropy over its largest possible value, log of the length.
@@ -76,13 +76,13 @@ class CrossMeasures:
     Attributes:
         layer: Number of the decoder layer.
         head: Number of the head.
-        strongest: Share on the source piece that gets most: the confidence of Voita et al. 2019,
+        strongest: Share on the source token that gets most: the confidence of Voita et al. 2019,
             who left out the end of the text.
-        first: Share on the first source piece.
-        delimiter: Share on source pieces the model adds; nan if they are not known.
+        first: Share on the first source token.
+        delimiter: Share on source tokens the model adds; nan if they are not known.
         entropy: In nats.
         relative_entropy: Entropy over its largest possible value, log of the source's length.
-        excludes_first: Whether the first source piece was left out and rows were renormalised;
+        excludes_first: Whether the first source token was left out and rows were renormalised;
             then all of these but `first` are of what was left.
     """
 

@@ -107,13 +107,13 @@ class PairExamples:
         weights = np.array([one.weights[place, p] for one, p in at])
         best, worst = choose_ends(weights, self.shown)
 
-        def told(index: int) -> PairExample:
+        def example(index: int) -> PairExample:
             one, p = at[index]
             weight, outcome = float(one.weights[place, p]), int(one.hits[place, p])
             return PairExample(one.text, p, one.pairs[p], weight, outcome)
 
         texts = sum(len(some) > 0 for some in judged)
-        return HeadExamples([*map(told, best)], [*map(told, worst)], len(at), texts)
+        return HeadExamples([*map(example, best)], [*map(example, worst)], len(at), texts)
 
 
 def gold_weights(gold: GoldPairs, record: AttentionRecord) -> Float[np.ndarray, "L H P"]:

@@ -4,8 +4,8 @@
 
 Vig (2019) names patterns and gives no thresholds; those here are ours, after the code of Clark et
 al. 2019 (half of the mass on a position, 0.6 on a special token) and Voita et al. 2019 (the
-strongest key of 90% of the queries). A head on its own token is told apart from the seven. A head
-may have several labels; the numbers behind each are told with it. Scores are defined in
+strongest key of 90% of the queries). A head on its own token is an eighth kind. A head
+may have several labels; each comes with the numbers behind it. Scores are defined in
 `score_terms`.
 """
 
@@ -108,7 +108,7 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
             if name == "same token":
                 mass = mass - means["same token, itself"]
             evidence = {"lift": means[f"{name}, score"], "mass_on_others": mass}
-            if name == "word":  # neighbours are mostly pieces of one word
+            if name == "word":  # neighbours are mostly tokens of one word
                 evidence["mass_on_no_neighbours"] = means["word, apart"]
             add(label, lifted[name] & (mass > least), evidence)
     add("delimiter", means["delimiter"] > DELIMITER, {"mass": means["delimiter"]})
@@ -129,7 +129,7 @@ def _add_strongest(tally: ScoreAccumulator, add: _Add) -> None:
 
 
 def _add_syntactic(tally: ScoreAccumulator, add: _Add) -> None:
-    """Voita's syntactic heads: the strongest key of a word's first piece lies in the related word.
+    """Voita's syntactic heads: the strongest key of a word's first token lies in the related word.
 
     Compared with always guessing the commonest offset between related words, over all pairs.
     """

@@ -149,12 +149,12 @@ class Roles:
 
     def warnings(self) -> list[str]:
         """Warnings to read before the counts are believed."""
-        told = []
+        notes = []
         for name, role in self.roles.items():
             reach, tau = role.reach, self.test.tau
             if reach.out < reach.texts:
                 if reach.out > _FEW * reach.texts:
-                    told.append(
+                    notes.append(
                         f"{name}: {reach.out} of {reach.texts} texts are too short for a score "
                         f"above {tau:g}"
                     )
@@ -164,15 +164,15 @@ class Roles:
                 if reach.needed is None
                 else f"texts of {reach.needed} positions would do"
             )
-            told.append(
+            notes.append(
                 f"{name}: no text allows a score above {tau:g}, the highest "
                 f"{_highest(reach.highest, tau)}; {longer}"
             )
-        return told
+        return notes
 
 
 def _highest(highest: float, tau: float) -> str:
-    """The highest score in words, so that what rounds to tau is not told as tau."""
+    """The highest score in words, so that what rounds to tau is not notes as tau."""
     if f"{highest:.2f}" != f"{tau:.2f}":
         return f"is {highest:.2f}"
     return "equals it" if math.isclose(highest, tau, rel_tol=1e-6) else f"is {highest:.6g}"

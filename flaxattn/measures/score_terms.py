@@ -57,7 +57,7 @@ class ScoreOptions:
         pande_parity: Whether to repeat the public notebooks of "The heads hypothesis", errors
             included: the last two bands counted one key too large, block scores times the row's
             entropy, the first separator a query of the second block, no block in single texts,
-            pieces found at their first occurrence.
+            tokens found at their first occurrence.
         only: Scores to evaluate; None for all. What is left out costs nothing.
     """
 

@@ -93,7 +93,7 @@ def collect(
         least,
         texts,
         _traces_of(source, texts),
-        {c: told for c, told in sorted(source.refused.items()) if c not in tally.moments},
+        {c: reason for c, reason in sorted(source.refused.items()) if c not in tally.moments},
         source.model,
     )
 

@@ -9,11 +9,11 @@ they have no key in F, or all they see is in F, as the first one of a decoder. S
 scores exactly 1 on every role here, and a score is again a lift. Sets named here are
 
 * of self-attention: `local` (two positions to either side), `own`, `previous`, `next` and `first`
-  position, `delimiter` (pieces the model adds), `duplicate` (the same token elsewhere, before the
+  position, `delimiter` (tokens the model adds), `duplicate` (the same token elsewhere, before the
   query in a decoder), `induction` (decoder: what followed the same token before), and relations of
   a tree, in a decoder those whose other word came before;
 * of cross-attention: `diagonal` (the source position as far along as the target's, and one to
-  either side), `end` (pieces that the model adds after the source), `first`, `copy` (source pieces
+  either side), `end` (tokens that the model adds after the source), `first`, `copy` (source tokens
   that read as the written one).
 
 The causal baseline, `diagonal` and `copy` are ours; no publication is known to define them so.
@@ -104,7 +104,7 @@ def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreO
     if side == "cross":
         if not metadata.written or metadata.special is None:
             raise InputError(
-                "Roles of cross-attention need the pieces that were written, and which pieces of "
+                "Roles of cross-attention need the tokens that were written, and which tokens of "
                 "the source are special.\nTrace texts with their targets, or give written= and "
                 "special= to Trace.from_arrays."
             )

@@ -137,7 +137,7 @@ class _Reader:
                 yield _part(shape, found, part)
 
     def _windows(self) -> Iterator[list[tuple[int, PositionLabels, Text]]]:
-        """Texts among which rare pieces are counted: as many as where a model reads them."""
+        """Texts among which rare tokens are counted: as many as where a model reads them."""
         low, high = self.reading.lengths or (0, LONGEST)
         window: list[tuple[int, PositionLabels, Text]] = []
         for place, (number, layout, subject) in enumerate(self._texts()):
@@ -155,18 +155,18 @@ class _Reader:
         trees = self._trees(count) if self.asked.annotated else None
         pieces: dict[str, int] = {}
         for number in range(count):
-            told, name = self.store.shard_of(number)[1].metadata(number), str(number)
-            texts = list(told.texts[0]) if told.texts else [""]
+            metadata, name = self.store.shard_of(number)[1].metadata(number), str(number)
+            texts = list(metadata.texts[0]) if metadata.texts else [""]
             sentence = None
             if trees is not None:
                 sentence = next(trees)
                 if sentence is None:
                     continue
                 name = sentence.id
-            tokens = [pieces.setdefault(piece, len(pieces)) for piece in told.tokens[0]]
-            layout = labels_of(told, tokens=np.array(tokens), name=name)
+            tokens = [pieces.setdefault(piece, len(pieces)) for piece in metadata.tokens[0]]
+            layout = labels_of(metadata, tokens=np.array(tokens), name=name)
             if sentence is not None:
-                joined = self._joined(layout, told, sentence)
+                joined = self._joined(layout, metadata, sentence)
                 if isinstance(joined, Problem):
                     self.bad.report(joined)
                     continue
@@ -222,8 +222,10 @@ def _other(sentence: Sentence, at: int, found: str) -> Problem:
         ((n, word) for n, word in enumerate(sentence.words, 1) if word.stop > at),
         (len(sentence.words), sentence.words[-1]),
     )
-    told = f"sentence {sentence.id!r}, word {number} {word.form!r}: the store has another text here"
-    return Problem(sentence.file, word.line, "", _OTHER, told, excerpt(found))
+    metadata = (
+        f"sentence {sentence.id!r}, word {number} {word.form!r}: the store has another text here"
+    )
+    return Problem(sentence.file, word.line, "", _OTHER, metadata, excerpt(found))
 
 
 def _values(record: AttentionRecord, capture: Any, terms: Terms) -> Mapping[ScoreSpec, np.ndarray]:

@@ -31,9 +31,9 @@ def word_alignment(
     """The source word that each target word attended to most while it was written.
 
     Weights of the chosen layers and heads are averaged. A row of cross-attention belongs to the
-    piece that it wrote, `trace.written`, not to the one that the decoder read there. Pieces become
+    token that it wrote, `trace.written`, not to the one that the decoder read there. Tokens become
     words as in Clark et al. 2019, section 4.1: what a source word receives is the sum over its
-    pieces, what a target word gives is the mean over its own. Special pieces are no words.
+    tokens, what a target word gives is the mean over its own. Special tokens are no words.
     """
     found = []
     for b in range(len(trace)):
@@ -63,7 +63,7 @@ def word_members(
     """Group target tokens by each of N words, and source tokens by each of M words.
 
     Returns:
-        True where a piece belongs to a word.
+        True where a token belongs to a word.
     """
     b = trace.place(sequence)
     length, width = np.shape(cross(trace).weights)[-2:]
@@ -163,7 +163,7 @@ def alignment_error_rate(
 def _members(
     words: Sequence[Sequence[int | None]], special: Any, mask: Any, b: int, length: int
 ) -> Bool[np.ndarray, "K N"]:
-    """True where a piece belongs to a word; without numbers of words each piece is one."""
+    """True where a token belongs to a word; without numbers of words each token is one."""
     real = np.ones(length, bool) if mask is None else np.asarray(mask)[b] > 0
     if words:
         member = np.array([-1 if word is None else word for word in words[b]])

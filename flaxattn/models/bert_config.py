@@ -29,7 +29,7 @@ class BertConfig(HFConfig):
     (4, 64)
 
     Attributes:
-        vocab_size: V, number of word pieces.
+        vocab_size: V, number of tokens.
         hidden_size: E, width of the residual stream.
         num_hidden_layers: L.
         num_attention_heads: H; must divide `hidden_size`.
@@ -37,11 +37,11 @@ class BertConfig(HFConfig):
         hidden_act: Name of the feed-forward activation, as in `layers.ACTIVATIONS`.
         hidden_dropout_prob: Dropout on embeddings and on both sublayer outputs.
         attention_probs_dropout_prob: Dropout on the attention weights.
-        max_position_embeddings: Longest input, in word pieces.
+        max_position_embeddings: Longest input, in tokens.
         type_vocab_size: Number of segment types; 2 for sentence A and B.
         initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
-        pad_token_id: Id of the padding piece.
+        pad_token_id: Id of the padding token.
         classifier_dropout: Dropout before a classifier; None means `hidden_dropout_prob`.
         tie_word_embeddings: Whether the masked-LM output layer is the word embedding.
         problem_type: Hugging Face's hint for the loss of a sequence classifier, kept as it is.

@@ -35,7 +35,7 @@ class CausalLM(Model):
         raise NotImplementedError
 
     def length_arguments(self, text_lengths: Int[Array, " R"]) -> dict[str, Array]:
-        """Return what the decoder is told of the lengths of texts; nothing by default."""
+        """Return arguments that give the decoder the lengths of texts; none by default."""
         del text_lengths
         return {}
 

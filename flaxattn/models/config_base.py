@@ -229,7 +229,7 @@ def _in_range(name: str, value: float) -> bool:
 
 
 CAUSAL: Mapping[str, Any] = {"is_causal": True}
-"""What every decoder implements: upstream's, told otherwise, sees all keys."""
+"""Settings of every decoder; upstream's may see all keys, which is refused."""
 
 
 def check_supported(kind: str, settings: Mapping[str, Any], supported: Mapping[str, Any]) -> None:

@@ -248,7 +248,7 @@ class DecoderLM(CausalLM):
 
 
 class DecoderForSequenceClassification(Model):
-    """A decoder with a label per text, told from its last real position: `logits [B, labels]`."""
+    """A decoder with a label per text, read at its last real position: `logits [B, labels]`."""
 
     config: DecoderConfig
 

@@ -80,7 +80,7 @@ class DecoderConfig(HFConfig):
         rotary_layers: For each layer whether it has rotary positions; empty if all have.
         sliding_window: Positions that a layer with a window sees, the query's own included.
         layer_types: For each layer "sliding_attention" or "full_attention"; empty if all are of one
-            kind, which `sliding_window` tells.
+            kind, which `sliding_window` sets.
         query_pre_attn_scalar: Scores are divided by its square root; None for D.
         attn_logit_softcapping: Soft cap of scores; None for none.
         final_logit_softcapping: Soft cap of the logits; None for none.

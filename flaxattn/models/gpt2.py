@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 (Radford et al. 2019): a Transformer decoder that reads a text and tells its next piece.
+"""GPT-2 (Radford et al. 2019): a Transformer decoder that predicts the next token.
 
 Read it upwards from `GPT2`. Loading, saving and generating text are not done here.
 """
@@ -133,7 +133,7 @@ class GPT2(Model):
         """Run the model.
 
         With `cache` mutable, the first call fills a cache of `cache_length` positions, and later
-        calls continue: they get the next pieces with their `position_ids`, and an `attention_mask`
+        calls continue: they get the next tokens with their `position_ids`, and an `attention_mask`
         as long as the cache.
         """
         mask = real_positions(attention_mask)
@@ -166,7 +166,7 @@ class GPT2(Model):
 
 
 class GPT2LM(CausalLM):
-    """GPT-2 that tells the next piece: `GPT2LMHeadModel`."""
+    """GPT-2 that predicts the next token: `GPT2LMHeadModel`."""
 
     config: GPT2Config
 
@@ -179,14 +179,14 @@ class GPT2LM(CausalLM):
             self.output = self.param("output", init, (c.n_embd, c.vocab_size))
 
     def scores(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens V"]:
-        """Scores of the piece that follows, over the vocabulary."""
+        """Scores of the token that follows, over the vocabulary."""
         tied = self.config.tie_word_embeddings
         embedding = self.model.words.embedding if tied else self.output.T
         return vocabulary_scores(x, embedding, dtype=self.dtype)
 
 
 class GPT2ForSequenceClassification(Model):
-    """GPT-2 with a label per text, told from its last real position: `logits [B, labels]`."""
+    """GPT-2 with a label per text, predicted at its last real position: `logits [B, labels]`."""
 
     config: GPT2Config
 

@@ -38,8 +38,8 @@ class GPT2Config(HFConfig):
     (64, 1536)
 
     Attributes:
-        vocab_size: V, number of byte-level pieces.
-        n_positions: Longest text, in pieces.
+        vocab_size: V, number of byte-level tokens.
+        n_positions: Longest text, in tokens.
         n_embd: E, width of the residual stream.
         n_layer: L.
         n_head: H; must divide `n_embd`.
@@ -143,7 +143,7 @@ class GPT2Config(HFConfig):
 
     @property
     def max_position_embeddings(self) -> int:
-        """Longest text, in pieces."""
+        """Longest text, in tokens."""
         return self.n_positions
 
     @property

@@ -256,7 +256,7 @@ class Stack(nn.Module):
     def _segments(self, blocks: list[nn.Module]) -> list["_Segment"]:
         """Runs of layers that are recorded, or not, as one and have the same interventions.
 
-        Recorded ones are alike: what a kernel hands back names the kernel, which may differ.
+        Recorded ones are alike: what a kernel returns names the kernel, which may differ.
         """
         asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
         chosen = self._chosen() if asked else ()

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         places: Of the texts, by row.
         rows: Rows of the compiled shape, at least as many as are used.
         widths: What each side is padded to: S, and T where an encoder has a decoder beside it.
-        packed: Whether rows are shared: their texts are told apart by segment ids.
+        packed: Whether rows are shared: their texts have segment ids.
     """
 
     places: tuple[RowSlot, ...]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled part of extraction: a batch in, what attention saw of it out, on one device or more.
+"""The compiled part of extraction: a batch in, its attention records out, on one device or more.
 
 The device is given a batch before the one before is fetched, so it is never idle. Where memory does
 not suffice, batches are halved, four times at most. Which texts make a batch is decided elsewhere.

@@ -57,7 +57,7 @@ def embed(
 
     Raw vectors of a pretrained model are good for probing what it knows, and as input of a
     classifier that is trained on them. They are not good for ranking sentences by meaning: they
-    lie in a narrow cone, where a few large dimensions and frequent pieces decide, so that any two
+    lie in a narrow cone, where a few large dimensions and frequent tokens decide, so that any two
     sentences have a high cosine, and on semantic similarity they are behind averaged word vectors
     (Reimers & Gurevych 2019). `cls` without fine-tuning is the worst of them. For search by
     meaning take a model that was trained for it.
@@ -101,7 +101,7 @@ def embed(
 
     Raises:
         InputError: For an unknown pooling or layer, `cls` of a model without, weights of tokens
-            that do not fit, or a text that cannot be read, has special pieces only, or only tokens
+            that do not fit, or a text that cannot be read, has special tokens only, or only tokens
             of weight 0 (`TextError`, which names it).
     """
     _check(model, texts, pooling)
@@ -187,7 +187,7 @@ def _one_pooled(
     if largest:
         floor = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), -jnp.inf)
         return jnp.where(shares.any(1)[:, None], floor.max(1), 0)
-    # What is no number at padding shall not reach the sum, so the products are not left to zeros.
+    # NaN at padding must not reach the sum, so the products are not left to zeros.
     hidden = jnp.where(shares[..., None] > 0, hidden.astype(jnp.float32), 0)
     return jnp.einsum("bs,bse->be", shares, hidden, precision=jax.lax.Precision.HIGHEST)
 
@@ -288,8 +288,8 @@ def _shares(
         real &= ~np.asarray(special)[0, :size]
     places = np.flatnonzero(real)
     if not len(places):
-        told = 'text has special pieces only\nleave it out, or choose pooling="cls" of a BERT'
-        raise TextError(number, told)
+        message = 'text has special tokens only\nleave it out, or choose pooling="cls" of a BERT'
+        raise TextError(number, message)
     if pooling.startswith("last"):
         places = places[-1:]
     shares[places] = places + 1 if pooling == "mean-weighted" else 1

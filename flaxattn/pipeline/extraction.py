@@ -130,7 +130,7 @@ def extract(
         text_b: The second text of each pair, or the target of each source; without targets an
             encoder-decoder writes them.
         capture: What to keep, of which layers and heads.
-        truncate: Whether a text over the model's limit is cut, which its trace tells in
+        truncate: Whether a text over the model's limit is cut, which its trace records in
             `truncated`; otherwise it is an error.
         reduce: Takes in every trace; its `offsets` need not be captured.
         batch_tokens: Positions of a batch, padding counted.

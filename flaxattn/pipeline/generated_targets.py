@@ -41,12 +41,12 @@ def with_targets(
             "several models write different targets, which cannot be read as one\n"
             "give the targets, as text_b"
         )
-    told = dict(settings)
-    seed = told.pop("seed", 0)
+    options = dict(settings)
+    seed = options.pop("seed", 0)
     groups: dict[Any, list[int]] = {}
     for i in sorted(range(len(rows)), key=lambda i: rows[i].lengths, reverse=True):
         length = rows[i].lengths[0]
-        decoding = model.decoding(length, 1, told)
+        decoding = model.decoding(length, 1, options)
         groups.setdefault((bucket(length, model.limit), decoding), []).append(i)
     found: list[TokenizedTexts] = list(rows)
     for (width, decoding), members in groups.items():

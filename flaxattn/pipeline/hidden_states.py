@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hidden states of batches: which one is asked for, and the device kept busy meanwhile.
 
-What is made of them is decided in `embed` and `build_token_index`; what attention saw is in
+What is made of them is decided in `embed` and `build_token_index`; attention records are in
 `device_step`.
 """
 

@@ -54,7 +54,7 @@ def windows(
 
 
 def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
-    """Layouts that know their rarest piece, by its frequency in all of them."""
+    """Layouts that know their rarest token, by its frequency in all of them."""
     counts = collections.Counter(
         token for layout in layouts for token in layout.tokens[layout.plain].tolist()
     )
@@ -118,11 +118,11 @@ def with_tree(
     end = max((offsets[place][1] for place in np.flatnonzero(layout.plain).tolist()), default=0)
     for number, (word, pieces) in enumerate(zip(sentence.words, words, strict=True), 1):
         if not pieces and not (cut and word.start >= end):
-            told = (
+            message = (
                 f"sentence {sentence.id!r}, word {number} {word.form!r}: the tokenizer makes no "
                 "piece of it"
             )
-            return Problem(sentence.file, word.line, "", "no-pieces", told)
+            return Problem(sentence.file, word.line, "", "no-pieces", message)
     arcs = [
         Arc(number, word.governor, word.relation)
         for number, word in enumerate(sentence.words)

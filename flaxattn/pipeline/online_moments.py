@@ -90,7 +90,7 @@ class OnlineMoments:
     Args:
         kinds: `statistics` takes in every statistic of a trace but argmax and topk_indices, one
             observation per real query (`received`: per key); `offsets` takes in the weights, one
-            observation per query and key, told apart by key position minus query position. A key
+            observation per query and key, grouped by key position minus query position. A key
             that a causal mask hides counts, with weight 0.
 
     Raises:

@@ -37,7 +37,7 @@ class _Stage:
         total: Number of steps; None where it is not known.
         began: Time of its beginning.
         done: Number of finished steps.
-        unit: Name of the steps; empty where the name of the stage tells.
+        unit: Name of the steps; empty where the stage names them.
         before: Number of steps that an earlier run finished.
         first: Time and number of finished steps at the first report, which includes compiling.
         note: Other figures, which take the place of the rate.
@@ -58,7 +58,7 @@ class _Stage:
             time_0, steps = self.began, self.before
         return (self.done - steps) / max(now - time_0, 1e-9)
 
-    def told(self, name: str, now: float) -> str:
+    def line(self, name: str, now: float) -> str:
         """One line: steps, rate and time left, or the time it has taken so far."""
         if self.done == self.before:
             steps = f"{self._steps()}, " if self.total else ""
@@ -224,7 +224,7 @@ class ProgressReporter:
             now = self._clock()
             if not self._name:
                 return f"starting: {duration(now - self._began)} so far"
-            return self._stages[self._name].told(self._name, now)
+            return self._stages[self._name].line(self._name, now)
 
     def _print(self, line: str) -> None:
         if self._is_quiet:

@@ -23,12 +23,12 @@ def check_alike(models: Sequence[Pretrained]) -> None:
         raise InputError("there is no model\nname at least one")
     first = models[0]
     for model in models[1:]:
-        told = {
+        differing = {
             "architecture or configuration": model.module != first.module,
             "shapes of parameters": _shapes(model) != _shapes(first),
             "tokenizer": not _same_readers(model, first),
         }
-        if wrong := [what for what, differs in told.items() if differs]:
+        if wrong := [what for what, differs in differing.items() if differs]:
             raise InputError(
                 f"{model.name!r} and {first.name!r} cannot run as one: they differ in "
                 f"{wrong[0]}\nextract them one after the other"

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.pretrained.decoding_settings import NEVER, Decoding, allowed
 
-_PART = 128  # pieces whose maximum is looked at as one
+_PART = 128  # tokens whose maximum is looked at as one
 
 
 class Beams(NamedTuple):

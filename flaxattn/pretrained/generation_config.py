@@ -92,7 +92,7 @@ def decoding_fields(settings: Mapping[str, Any], prompt: int) -> dict[str, Any]:
 
 
 def settled(
-    told: Mapping[str, Any],
+    chosen: Mapping[str, Any],
     stored: Mapping[str, Any],
     given: Mapping[str, Any],
     prompt: int,
@@ -100,7 +100,7 @@ def settled(
 ) -> Decoding:
     """The settings of one call."""
     try:
-        fields = {**told, **decoding_fields(stored, prompt)}
+        fields = {**chosen, **decoding_fields(stored, prompt)}
         fields["max_new_tokens"] = max(1, min(limit, int(fields["max_new_tokens"])))
         Decoding(**fields)
     except (TypeError, AttributeError, OverflowError) as error:

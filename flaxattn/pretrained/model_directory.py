@@ -193,7 +193,7 @@ def save(
     target = Path(directory)
     pattern = glob.escape(target.absolute().name)
     remove_abandoned(target.absolute().parent, f".{pattern}.*.part")  # see `written_whole`
-    # The weights first: their header tells which files belong to them, so no mixture is read.
+    # The weights first: their header lists the files that belong to them, so no mixture is read.
     earlier = _earlier_files(target)
     with written_whole(target, first=tensor_file.SINGLE, obsolete=earlier) as folder:
         for name, content in {"config.json": settings, **(further or {})}.items():

@@ -25,7 +25,7 @@ def checked(
     """Check arguments of a model call that hold one number per position."""
     ids = next(iter(ranges))
     if inputs[ids] is None:
-        raise InputError(f"{ids} is missing.\nPass the ids of the word pieces, shape [B, S].")
+        raise InputError(f"{ids} is missing.\nPass the ids of the tokens, shape [B, S].")
     arrays = {name: whole(name, value) for name, value in inputs.items() if value is not None}
     shape = arrays[ids].shape
     if len(shape) != 2 or not all(shape):

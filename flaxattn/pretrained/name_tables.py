@@ -97,7 +97,7 @@ class Family:
         prefix: Prefixes of the backbone in a task model: of tensor names and of our paths.
         layers: Field of the configuration that counts the layers, by what stands before a number.
         sizes: Field of the configuration that a letter of a shape stands for, or its method that
-            tells the size in a layer.
+            holds the size in a layer.
         core: Beginnings of names that a checkpoint must have; others are freshly initialised.
         silent: Names that may be missing without a word; they begin as zeros.
         buffers: Names that some versions wrote: counters and constants, not weights.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A BERT or a variant in the hand: called with ids, or reading texts and pairs of texts.
+"""`PretrainedBert`: an encoder with its tokenizer; takes token ids, texts or text pairs.
 
 This file puts the parts together; it computes nothing itself.
 """
@@ -57,7 +57,7 @@ class PretrainedBert(Pretrained):
         The program is compiled once for each shape.
 
         Args:
-            input_ids: Word pieces; NumPy, JAX or nested lists, like the other arrays.
+            input_ids: Tokens; NumPy, JAX or nested lists, like the other arrays.
             attention_mask: 1 at real positions, 0 at padding; default 1.
             token_type_ids: 0 for sentence A, 1 for sentence B; default 0.
             position_ids: Default 0, 1, …, also for sequences padded on the left, as published.
@@ -109,17 +109,17 @@ class PretrainedBert(Pretrained):
         truncate: bool = False,
         allow_nonfinite: bool = False,
     ) -> Trace:
-        """Read a text, a pair of texts, or several, and keep what attention saw.
+        """Read a text, a pair of texts, or several, and return their attention.
 
         Inputs are padded to one of a few lengths, so that other texts seldom compile again; the
-        trace is cut back to the longest text. Sieves may use the key classes `SPECIAL` (any piece
+        trace is cut back to the longest text. Sieves may use the key classes `SPECIAL` (any token
         the tokenizer adds), `FIRST` ([CLS]), `SEPARATOR` ([SEP]) and `PUNCTUATION` of this module.
 
         Args:
             text: A text, or B texts.
             text_b: The second text of each pair.
             capture: What to keep, of which layers and heads.
-            truncate: Whether a text over the model's limit is cut, which the trace then tells in
+            truncate: Whether a text over the model's limit is cut, which the trace records in
                 `truncated`; otherwise it is an error.
             allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
                 error.
@@ -176,7 +176,7 @@ class PretrainedBert(Pretrained):
         }
         if config.first_position:
             given["position_ids"] = default_positions(config, encoded.input_ids)
-        told = Trace(
+        metadata = Trace(
             tokens=encoded.tokens,
             mask=encoded.attention_mask == 1,
             segments=encoded.token_type_ids,
@@ -187,7 +187,7 @@ class PretrainedBert(Pretrained):
             spans=encoded.spans(),
             model=self.name,
         )
-        return TokenizedTexts(given, told)
+        return TokenizedTexts(given, metadata)
 
     def packs(self, capture: Capture) -> bool:
         """Return whether texts may share a row: not where a window of each row is asked.

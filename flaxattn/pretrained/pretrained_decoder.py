@@ -74,7 +74,7 @@ class PretrainedDecoder(ChatModel):
         The program is compiled once for each shape.
 
         Args:
-            input_ids: Pieces; NumPy, JAX or nested lists, like the other arrays.
+            input_ids: Tokens; NumPy, JAX or nested lists, like the other arrays.
             attention_mask: 1 at real positions, 0 at padding; default 1.
             position_ids: Default 0, 1, …, also for texts padded on the left, as published. Rotary
                 positions that depend on the length of a text take that of the longest one here.
@@ -126,12 +126,12 @@ class PretrainedDecoder(ChatModel):
             texts: Prompts; or give `input_ids`. Messages of a chat, such as
                 `[{"role": "user", "content": "Hello"}]`, or several chats, where the model has a
                 chat template; their replies are returned alone.
-            input_ids: Pieces of the prompts, padded on the left.
+            input_ids: Tokens of the prompts, padded on the left.
             attention_mask: 1 at real positions of the prompts.
             seed: With `do_sample`, of the draws. A text depends on it, its prompt and its number
                 among those of one prompt, and on nothing else in the batch.
             stop: Strings before the first of which a text ends; the prompt is not searched. Ids
-                and the trace go as far as the piece that completes it. Beams are compared with
+                and the trace go as far as the token that completes it. Beams are compared with
                 what they wrote behind it.
             scores: Whether to return the log-probability of what was written too, `[B R]`; with
                 beams it is under the length penalty. Not together with `stop`.
@@ -153,8 +153,9 @@ class PretrainedDecoder(ChatModel):
         """
         stops = streaming.stop_strings(stop)
         if stops and scores:
-            told = "scores are of all that was written, which stop cuts"
-            raise InputError(f"{told}\nleave out one of the two")
+            raise InputError(
+                "scores are of all generated tokens, which stop cuts\nleave out one of the two"
+            )
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
         written = write(
@@ -170,15 +171,15 @@ class PretrainedDecoder(ChatModel):
             decode = self._reader().decode
             sizes = start + np.array([streaming.pieces_needed(r, decode, stops) for r in rows])
             flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
-        told: Any = flat[:, : sizes.max()]
+        result: Any = flat[:, : sizes.max()]
         if texts is not None:
-            told = self._continued(texts, flat, start, sizes, stops)
+            result = self._continued(texts, flat, start, sizes, stops)
         if scores:
-            told = told, np.asarray(written.scores).reshape(-1)
+            result = result, np.asarray(written.scores).reshape(-1)
         if not trace:
-            return told
+            return result
         best = slice(None, None, ids.shape[1])
-        return told, self._reread(flat[best], sizes[best], mask, capture, predictions)
+        return result, self._reread(flat[best], sizes[best], mask, capture, predictions)
 
     def stream(
         self,
@@ -191,15 +192,15 @@ class PretrainedDecoder(ChatModel):
         """Continue a text, and yield it while it is generated.
 
         Args:
-            text: The prompt, or the messages of a chat, which are not told.
+            text: The prompt, or the messages of a chat, which are not returned.
             seed: As for `generate`, like what follows.
             stop: Strings before the first of which the text ends.
             **settings: Fields of `flaxattn.pretrained.decoding_settings.Decoding`, but for beams
                 and several texts.
 
         Returns:
-            The prompt, then what each piece adds to it; a character is told when it is complete,
-            what a stop string may begin with when it has not become one. Joined they are what
+            The prompt, then the text that each token adds. A character is returned when it is
+            complete, and the beginning of a stop string when it is not one. Joined they are what
             `generate` returns.
 
         Raises:
@@ -209,19 +210,18 @@ class PretrainedDecoder(ChatModel):
         chats = chats_of(text)
         if not isinstance(text, str) and (chats is None or len(chats) > 1):
             raise InputError(
-                f"stream goes on with one text, received {type(text).__name__}\n"
-                "generate takes several"
+                f"stream continues one text, received {type(text).__name__}\ngenerate takes several"
             )
         _, given, prompt, decoding = self._begun(text, None, None, settings)
         if decoding.num_beams > 1 or decoding.num_return_sequences > 1:
             raise InputError(
-                "stream tells one text while it is written, the best of several is known at the "
+                "stream returns one text as it is generated, the best of several is known at the "
                 f"end\nnum_beams is {decoding.num_beams}, num_return_sequences "
                 f"{decoding.num_return_sequences}\nset both to 1, or call generate"
             )
         texts = self._growing(given, prompt, decoding, seed)
-        told = [text] if isinstance(text, str) else []
-        return itertools.chain(told, streaming.grown(texts, stops))
+        first = [text] if isinstance(text, str) else []
+        return itertools.chain(first, streaming.grown(texts, stops))
 
     def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, those of the checkpoint in place of those left out.
@@ -231,18 +231,18 @@ class PretrainedDecoder(ChatModel):
             settings: Fields of `Decoding`.
 
         Raises:
-            InputError: For a setting that there is not, or more pieces than the model has room for.
+            InputError: For a setting that there is not, or more tokens than the model has room for.
         """
         c = self.config
         limit = c.longest - prompt
         if limit < 1:
             raise InputError(
-                f"a prompt has {prompt} pieces, the model has room for {c.longest} in all\n"
+                f"a prompt has {prompt} tokens, the model has room for {c.longest} in all\n"
                 "shorten it, so that something can follow"
             )
         pad = next((i for i in (c.pad_token_id, *c.end_ids) if i is not None), 0)
-        told = {"max_new_tokens": 64, "eos": c.end_ids, "pad": pad}
-        return settled(told, self.generation, settings, prompt, limit)
+        defaults = {"max_new_tokens": 64, "eos": c.end_ids, "pad": pad}
+        return settled(defaults, self.generation, settings, prompt, limit)
 
     def trace(
         self,
@@ -261,7 +261,7 @@ class PretrainedDecoder(ChatModel):
             text_b: Not taken: a decoder reads single texts.
             capture: What to keep, of which layers and heads.
             predictions: As for `generate`.
-            truncate: Whether a text over the model's limit is cut, which the trace then tells in
+            truncate: Whether a text over the model's limit is cut, which the trace records in
                 `truncated`; otherwise it is an error.
             allow_nonfinite: Whether attention that is NaN or infinite is kept; otherwise it is an
                 error.

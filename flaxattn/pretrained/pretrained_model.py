@@ -91,7 +91,7 @@ class Pretrained(abc.ABC):
 
     @abc.abstractmethod
     def trace(self, *texts: Any, **options: Any) -> Trace:
-        """Read texts and keep what attention saw."""
+        """Read texts and return their attention."""
 
     @abc.abstractmethod
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
@@ -102,7 +102,7 @@ class Pretrained(abc.ABC):
         Args:
             text: A text, or B texts.
             text_b: The second text, or the target, of each.
-            truncate: Whether a text over the model's limit is cut, which is told in `truncated`;
+            truncate: Whether a text over the model's limit is cut, which `truncated` records;
                 otherwise it is an error.
 
         Raises:
@@ -119,7 +119,7 @@ class Pretrained(abc.ABC):
         """Layers, and heads of a layer, of the side that has more of them."""
 
     def packs(self, capture: Capture) -> bool:
-        """Return whether texts may share a row, told apart by `segment_ids`, for this request.
+        """Return whether texts may share a row, separated by `segment_ids`, for this request.
 
         Args:
             capture: What is asked.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""An encoder-decoder in the hand: called with ids, writing text, and traced while it does.
+"""`PretrainedSeq2Seq`: an encoder-decoder with its tokenizers; called, generating, or traced.
 
 This file puts the parts together; it computes nothing itself.
 """
@@ -187,14 +187,14 @@ class PretrainedSeq2Seq(SourceReader):
             check_written(self.name, self.params, written.scores, go_on=trace)
         ids = np.asarray(written.ids)
         flat = shortened(ids.reshape(-1, ids.shape[-1]), prompt.shape[1], decoding)
-        told = flat if texts is None else [self._writer().decode(row) for row in flat]
+        result = flat if texts is None else [self._writer().decode(row) for row in flat]
         if scores:
-            told = told, np.asarray(written.scores).reshape(-1)
+            result = result, np.asarray(written.scores).reshape(-1)
         if not trace:
-            return told
+            return result
         reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
         seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
-        return told, predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
+        return result, predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
 
     def with_targets(
         self,
@@ -244,7 +244,7 @@ class PretrainedSeq2Seq(SourceReader):
         allow_nonfinite: bool = False,
         **settings: Any,
     ) -> Trace:
-        """Read sources and their targets, and keep what attention saw.
+        """Read sources and their targets, and return their attention.
 
         Args:
             text: A source, or B of them.
@@ -266,9 +266,9 @@ class PretrainedSeq2Seq(SourceReader):
         """
         model_inputs.check_capture(capture, *self.counts())
         if target is None and (self.writes or settings):
-            told = {"capture": capture, "allow_nonfinite": allow_nonfinite}
-            told |= {"trace": True, "predictions": predictions, "truncate": truncate}
-            return self.generate(text, **told, **settings)[1]
+            options = {"capture": capture, "allow_nonfinite": allow_nonfinite}
+            options |= {"trace": True, "predictions": predictions, "truncate": truncate}
+            return self.generate(text, **options, **settings)[1]
         reading = self.read(text, target, truncate=truncate)
         reading = reading if target is not None else self.with_source_as_target(reading)
         seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
@@ -327,14 +327,14 @@ class PretrainedSeq2Seq(SourceReader):
                 "name a model for generation, or load this one with a head that writes"
             )
         room = self.limit - prompt
-        told: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "max_new_tokens": model_inputs.bucket(source + 50, room),
             "eos": (c.eos_token_id,),
             "pad": c.pad_token_id,
             "forced_first": c.forced_bos_token_id,
             "forced_last": c.forced_eos_token_id,
         }
-        return settled(told, self.generation, settings, prompt, room)
+        return settled(metadata, self.generation, settings, prompt, room)
 
     def positions(self, side: str = "encoder") -> Float[np.ndarray, "P E"]:
         """The table of positions, sinusoidal or learned, for `flaxattn.plot_positions`.
@@ -391,7 +391,7 @@ class PretrainedSeq2Seq(SourceReader):
         mask: Int[np.ndarray, "B T"],
     ) -> TokenizedTexts:
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
-        told = dataclasses.replace(
+        trace = dataclasses.replace(
             source.metadata,
             decoder_tokens=pieces_of(self.target_reader, read),
             **self._wrote(wrote, mask),
@@ -399,7 +399,7 @@ class PretrainedSeq2Seq(SourceReader):
             decoder_special=np.isin(read, self._added()) | (mask == 0),
         )
         target = {"decoder_input_ids": read, "decoder_attention_mask": mask}
-        return TokenizedTexts({**source.given, **target}, told, wrote)
+        return TokenizedTexts({**source.given, **target}, trace, wrote)
 
     def _wrote(self, ids: Int[np.ndarray, "B T"], mask: Int[np.ndarray, "B T"]) -> dict[str, Any]:
         """Return the generated tokens, and the word that each belongs to."""

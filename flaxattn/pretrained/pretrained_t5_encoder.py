@@ -52,7 +52,7 @@ class PretrainedT5Encoder(SourceReader):
         truncate: bool = False,
         allow_nonfinite: bool = False,
     ) -> Trace:
-        """Read a text, or several, and keep what attention saw."""
+        """Read a text, or several, and return their attention."""
         model_inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
         return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)

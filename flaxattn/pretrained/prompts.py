@@ -44,7 +44,7 @@ def encoded(
     if (sizes >= limit).any():
         number = int((sizes >= limit).argmax())
         raise InputError(
-            f"prompt {number} is too long: {sizes[number]} pieces, this model has room for {limit} "
+            f"prompt {number} is too long: {sizes[number]} tokens, this model has room for {limit} "
             f"with those that follow\nreceived: {shortened(items[number])}\nshorten it"
         )
     width = batch.input_ids.shape[1]

@@ -26,7 +26,7 @@ class TokenizedTexts:
     Attributes:
         given: Arguments of the module, int32 `[B, S]`; those of a decoder beside an encoder,
             whose names begin with `decoder_`, are `[B, T]`.
-        metadata: The trace without what attention saw: tokens, masks, words, texts.
+        metadata: The trace without attention: tokens, masks, words, texts.
         written: Tokens `[B, T]` that a decoder beside an encoder generates where it reads `given`.
     """
 

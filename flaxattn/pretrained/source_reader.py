@@ -34,18 +34,18 @@ class SourceReader(Pretrained):
         return isinstance(self.config, T5Config)
 
     def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> TokenizedTexts:
-        """Checked arguments of the encoder, and what a trace tells of the texts."""
+        """Checked arguments of the encoder, and the metadata of the texts."""
         if (texts is None) == (ids is None):
             raise InputError("give either texts or input_ids")
         if texts is None:
             given = self._source(ids, mask)
-            told: dict[str, Any] = {"tokens": pieces_of(self.tokenizer, given["input_ids"])}
+            metadata: dict[str, Any] = {"tokens": pieces_of(self.tokenizer, given["input_ids"])}
         else:
             encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
             given = self._source(encoded.input_ids, encoded.attention_mask)
             rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
             parts = zip(rows, encoded.offsets, encoded.special, strict=True)
-            told = {
+            metadata = {
                 "tokens": encoded.tokens,
                 "words": [words_read(row[0], places, added) for row, places, added in parts],
                 "special": encoded.special,
@@ -54,7 +54,7 @@ class SourceReader(Pretrained):
                 "spans": encoded.spans(),
             }
         return TokenizedTexts(
-            given, Trace(**told, mask=given["attention_mask"] == 1, model=self.name)
+            given, Trace(**metadata, mask=given["attention_mask"] == 1, model=self.name)
         )
 
     def _alone(self, text: Any, text_b: Any, truncate: bool) -> TokenizedTexts:
@@ -76,7 +76,7 @@ class SourceReader(Pretrained):
 
 
 def pieces_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
-    """Readable pieces; the ids themselves where there is no tokenizer."""
+    """Readable tokens; the ids themselves where there is no tokenizer."""
     if reader is None:
         return [[str(number) for number in row] for row in ids.tolist()]
     return [reader.pieces(row) for row in ids.tolist()]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text that grows by pieces: which part of it stays whatever follows, and where it is to stop.
 
-Functions of texts. A piece of a byte-level vocabulary may end within a character, and one may hold
+Functions of texts. A token of a byte-level vocabulary may end within a character, and one may hold
 the end of a stop string and more. No model is known here.
 
 A text ends before the stop string that is complete first, of two that end together before the

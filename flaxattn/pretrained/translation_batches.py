@@ -59,8 +59,8 @@ def translate(
     filled = [number for number, text in enumerate(texts) if text.strip()]
     seen(len(texts) - len(filled))
     rows = encode(model, [texts[number] for number in filled], truncate, filled)
-    told = write(model, rows, batch=batch, seen=seen, **settings)
-    for number, hypotheses in zip(filled, told, strict=True):
+    generated = write(model, rows, batch=batch, seen=seen, **settings)
+    for number, hypotheses in zip(filled, generated, strict=True):
         words = tuple(writer(model).decode(h.ids.tolist()) for h in hypotheses)
         found[number] = Translation(words, tuple(h.score for h in hypotheses))
     return found
@@ -156,19 +156,19 @@ def traced(
     seen: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[tuple[str, Trace]]:
-    """Translations with what attention saw, one trace per text."""
+    """Translations with their attention, one trace per text."""
     order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     found: list[tuple[str, Trace] | None] = [None] * len(texts)
     for start in range(0, len(order), batch):
         members = order[start : start + batch]
         some = [texts[number] for number in members]
         if targets is None:
-            told, trace = model.generate(some, trace=True, truncate=truncate, **settings)
+            generated, trace = model.generate(some, trace=True, truncate=truncate, **settings)
         else:
-            told = [targets[number] for number in members]
-            trace = model.trace(some, told, truncate=truncate, **settings)
+            generated = [targets[number] for number in members]
+            trace = model.trace(some, generated, truncate=truncate, **settings)
         for place, number in enumerate(members):
-            found[number] = told[place], trace[place]
+            found[number] = generated[place], trace[place]
         seen(len(members))
     return [one for one in found if one is not None]
 

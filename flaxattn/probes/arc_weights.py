@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of each head to the right words of a sentence, by relation.
 
-It tells sentences apart that show a head's relation well from those that do not; how often a head
+It separates sentences that show a head's relation well from those that do not; how often a head
 is right is counted in `dependency`.
 """
 

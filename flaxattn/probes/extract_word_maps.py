@@ -23,7 +23,7 @@ from flaxattn.probes.word_maps import WordMaps, word_maps_of
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 
-_WINDOW = 4 * TOGETHER  # sentences whose maps between pieces are in memory
+_WINDOW = 4 * TOGETHER  # sentences whose maps between tokens are in memory
 
 
 def word_maps(

@@ -71,7 +71,7 @@ def head_coreference(
     A head is right about a mention of a document if its head word attends most to the head word of
     one of its antecedents (or the other way: `to mention`), among head words of mentions before it.
     Documents are cut to 128 positions. Clark et al. (2019) do so too, but do not say what the
-    candidates are, so that results with every other word as one are told beside.
+    candidates are, so that results with every other word as one are reported too.
 
     >>> import flaxattn as fa
     >>> from flaxattn.corpus.pronouns import Pronoun
@@ -173,7 +173,7 @@ def _known(one: Pronoun | Document, kind: type[_Kind], form: str) -> _Kind:
 
 
 POSITIONS = 128
-"""Most positions of a document, special pieces counted (Clark et al. 2019)."""
+"""Most positions of a document, special tokens counted (Clark et al. 2019)."""
 _LONGEST = 1 << 30
 
 
@@ -235,7 +235,7 @@ def document_maps(
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
-    """The beginning of a document, and the pieces of each of its words."""
+    """The beginning of a document, and the tokens of each of its words."""
 
     number: int
     document: Document
@@ -250,16 +250,16 @@ def _cut(model: PretrainedBert, number: int, document: Document, room: int) -> _
     count = 0
     for word, its in zip(document.words, pieces, strict=True):
         if not its:
-            told = (
+            message = (
                 f"document {document.id!r}, word {word.form!r}: the tokenizer makes no piece of it"
             )
-            return Problem(document.file, word.line, "", "no-pieces", told)
-        if its[-1] + 1 >= room:  # one more piece ends the text
+            return Problem(document.file, word.line, "", "no-pieces", message)
+        if its[-1] + 1 >= room:  # one more token ends the text
             break
         count += 1
     if not count:
-        told = f"document {document.id!r}: its first word has more pieces than there is room for"
-        return Problem(document.file, document.line, "", "no-pieces", told)
+        message = f"document {document.id!r}: its first word has more pieces than there is room for"
+        return Problem(document.file, document.line, "", "no-pieces", message)
     return _Cut(number, document.until(count), pieces[:count])
 
 
@@ -297,8 +297,8 @@ def pronoun_maps(
         number, one = waiting.pop(read.text.id)
         pronoun, *candidates = _places(model, one, read)
         if not pronoun or not all(candidates):
-            told = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
-            reading.problems.report(Problem(one.file, one.line, "", "no-pieces", told))
+            message = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
+            reading.problems.report(Problem(one.file, one.line, "", "no-pieces", message))
             continue
         scores = pronoun_scores(
             layer_weights(seen, seen.layers, allow_nan=True),

@@ -346,8 +346,8 @@ def word_states(
 ) -> Iterator[WordStates]:
     """Hidden states of the words of sentences, in order; of the encoder in a seq2seq model.
 
-    A word's vector is the mean of those of its pieces (Hewitt & Manning 2019). A word that has no
-    piece for itself, because an earlier one has all of them, is left out, though not of the tree.
+    A word's vector is the mean of those of its tokens (Hewitt & Manning 2019). A word that has no
+    token for itself, because an earlier one has all of them, is left out, though not of the tree.
 
     Memory: 4 L W E bytes for each of 1,024 sentences of W words, and what the caller keeps.
     """
@@ -402,10 +402,10 @@ def _averaged(
     shares: Float[Array, "B S W"],
     layers: tuple[int, ...],
 ) -> Float[Array, "L B W E"]:
-    """Means over pieces; heads of tasks and the decoder are not computed."""
+    """Means over tokens; heads of tasks and the decoder are not computed."""
     states = states_of(module.apply({"params": params}, **given))
     hidden = jnp.stack([states[layer] for layer in layers]).astype(jnp.float32)
-    # What is no number at padding shall not reach a sum.
+    # NaN at padding must not reach a sum.
     hidden = jnp.where(shares.any(-1)[..., None], hidden, 0)
     return jnp.einsum("bsw,lbse->lbwe", shares, hidden, precision=jax.lax.Precision.HIGHEST)
 

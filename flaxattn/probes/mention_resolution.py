@@ -60,8 +60,8 @@ def pronoun_scores(
         raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
     if not pronoun or len(candidates) < 2 or not all(candidates):
         raise InputError(
-            f"A pronoun of {len(pronoun)} pieces and candidates of {[*map(len, candidates)]} "
-            "cannot be judged.\nGive a pronoun and at least two candidates, each with a piece."
+            f"A pronoun of {len(pronoun)} tokens and candidates of {[*map(len, candidates)]} "
+            "cannot be judged.\nGive a pronoun and at least two candidates, each with a token."
         )
     weights = np.asarray(weights, np.float32)
 

@@ -99,7 +99,7 @@ def control_task(seed: int = 0) -> Targets:
     """A task that only who knows the words can do: each type attaches itself to a place at random.
 
     The places are the word itself, the first and the last word of the sentence (Hewitt & Liang
-    2019). A type, that is, a word with the same pieces, draws one for all sentences.
+    2019). A type, that is, a word with the same tokens, draws one for all sentences.
     """
 
     def targets(words: WordMaps) -> Int[np.ndarray, " W"]:
@@ -168,7 +168,7 @@ class Typed(Protocol):
 
     @property
     def types(self) -> tuple[tuple[int, ...], ...]:
-        """The pieces of each word."""
+        """The tokens of each word."""
         ...
 
     @property

@@ -29,7 +29,7 @@ LENGTHS = range(5, 51)
 """Words of sentences over which correlations are averaged."""
 _HELD_OUT = 10  # one sentence of so many says when to stop
 Said = Callable[[WordStates], tuple[Any, Any]]
-"""Distances and depths that somebody tells of a sentence."""
+"""Distances and depths predicted for a sentence."""
 
 
 class StructuralScores(NamedTuple):
@@ -87,7 +87,7 @@ class StructuralJudged(NamedTuple):
         return 100 * (self.scores[self.best].uuas - self.control.uuas)
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the maps, ready for JSON; what is no number is None."""
+        """Everything but the maps, ready for JSON; NaN is None."""
         rows = [
             {"layer": p.layer, **plain(s), "losses": [*p.losses], "epochs": [*p.epochs]}
             for p, s in zip(self.probes, self.scores, strict=True)

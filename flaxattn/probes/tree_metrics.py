@@ -57,7 +57,7 @@ def control_metric(
     """Metric of a random tree that depends on the words alone: our control for structural probes.
 
     The first word is the root, and the last one hangs on it; a type, that is, a word with the same
-    pieces, hangs on the one or on the other, as was drawn for all sentences. Hewitt and Liang
+    tokens, hangs on the one or on the other, as was drawn for all sentences. Hewitt and Liang
     (2019) let a type attach to itself too, which no word of a tree can do.
     """
     places = np.flatnonzero(~punctuation)

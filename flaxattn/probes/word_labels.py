@@ -23,7 +23,7 @@ _DRAWS = 2**32
 
 
 def word_labels(what: str) -> Labels:
-    """Return the function that tells the labels of a sentence."""
+    """Return the function that gives the labels of a sentence."""
     feature = what.removeprefix(_FEATURE)
     if what not in ("upos", "xpos") and not re.fullmatch(r"feats\.[A-Za-z0-9\[\]]+", what):
         raise InputError(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention between the words of a sentence with a tree, out of that between pieces: `WordMaps`.
 
-Probes of `dependency` and `parsing` read these. What a word is and where its pieces are, a
+Probes of `dependency` and `parsing` read these. What a word is and where its tokens are, a
 `PositionLabels` tells; nothing is measured here.
 """
 
@@ -18,7 +18,7 @@ from flaxattn.text.position_labels import PositionLabels
 ROOT = -1
 """In place of a governor: the word has none."""
 UNKNOWN = -2
-"""In place of a governor: it was cut off, or shares its pieces with the word. It counts nowhere."""
+"""In place of a governor: it was cut off, or shares its tokens with the word. It counts nowhere."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,11 @@ class WordMaps:
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
         weights: Share of attention that the word of a row gives to that of a column.
-        first: Share that each word gives to the piece the model begins with, `[CLS]`.
+        first: Share that each word gives to the token the model begins with, `[CLS]`.
         separators: Share that it gives to those that end texts, `[SEP]`.
         governors: Number of the word that each depends on; `ROOT`, or `UNKNOWN`.
         relations: To it, with subtypes; empty for the root.
-        types: The pieces of each word: the same for the same word.
+        types: The tokens of each word: the same for the same word.
         punctuation: True at words that are punctuation by their tag.
         name: What to call the sentence.
     """
@@ -59,10 +59,10 @@ def word_maps_of(
     layers: tuple[int, ...] | None = None,
     heads: tuple[int, ...] | None = None,
 ) -> WordMaps:
-    """Attention between words: what the pieces of a word give on average, what another's get.
+    """Attention between words: what the tokens of a word give on average, what another's get.
 
     That is, columns of a split word are summed and rows averaged (Clark et al. 2019, section 4.1).
-    Words without pieces, which lie beyond a cut, are left out.
+    Words without tokens, which lie beyond a cut, are left out.
     """
     weights = np.asarray(weights, np.float32)
     count = len(layout)
@@ -100,7 +100,7 @@ def between_words(
     """Attention between words: a mean over the query's tokens, a sum over the key's tokens.
 
     Returns:
-        What each piece gets of each word, and what the word of a row gives to that of a column.
+        What each token gets of each word, and what the word of a row gives to that of a column.
     """
     members = np.zeros((weights.shape[-1], len(words)), np.float32)
     for place, pieces in enumerate(words):
@@ -110,7 +110,7 @@ def between_words(
 
 
 def _tree(layout: PositionLabels, kept: list[int]) -> tuple[Int[np.ndarray, " W"], tuple[str, ...]]:
-    """Governor and relation of each of the words that have pieces."""
+    """Governor and relation of each of the words that have tokens."""
     places = {number: place for place, number in enumerate(kept)}
     governors, relations = np.full(len(kept), ROOT), [""] * len(kept)
     for arc in layout.arcs:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hidden states of the words of a sentence with a tree: `WordStates`, what structural probes read.
 
-What a word is and where its pieces are, a `PositionLabels` tells; nothing is measured here.
+`PositionLabels` says what a word is and where its tokens are; nothing is measured here.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ class WordStates:
     Attributes:
         layers: Numbers of the hidden states: 0 for the embeddings, n for the output of the n-th
             layer.
-        vectors: Mean of the states of a word's pieces.
+        vectors: Mean of the states of a word's tokens.
         tree: Distances and depths.
-        types: The pieces of each word: the same for the same word.
+        types: The tokens of each word: the same for the same word.
         punctuation: True at words that are punctuation by their tag.
         name: What to call the sentence.
         words: The words as the treebank has them, with parts of speech and features.
@@ -68,7 +68,7 @@ class Kept(NamedTuple):
 
 
 def kept_words(layout: PositionLabels) -> Kept:
-    """The words that a probe can tell apart: those with a piece that no earlier word has.
+    """The words that a probe can tell apart: those with a token that no earlier word has.
 
     Words beyond a cut have none, and the second of two words that are written as one has none
     either ("im" is "in" and "dem").

@@ -104,7 +104,7 @@ def extract_to(
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
         dry_run: Describe the job without writing to the store.
-        watcher: Is told how it goes.
+        watcher: Receives the progress of the job.
         engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
             store under the same path. A worker that is lost is replaced, and its shards are done
             by another. Settings of jax made in Python do not reach workers; those of their
@@ -124,7 +124,7 @@ def extract_to(
 
     Raises:
         InputError: The input, the request or the folder cannot be used, or the folder holds
-            another extraction; told before anything is computed wherever that is possible.
+            another extraction; raised before anything is computed wherever possible.
         StoreError: The disk has too little room, or a shard cannot be written.
         UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """

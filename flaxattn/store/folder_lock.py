@@ -69,8 +69,8 @@ def _take(lock: TextIO, folder: Path, shared: bool = False) -> None:
         fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _NO_LOCKS:
-            told = f"the file system of {folder} has no locks: let no other job write there"
-            warnings.warn(told, stacklevel=5)
+            message = f"the file system of {folder} has no locks: let no other job write there"
+            warnings.warn(message, stacklevel=5)
             return
         lock.seek(0)
         holder = lock.read().strip() or _holder_of_a_part(folder)

@@ -98,7 +98,7 @@ class JobReport:
 
 
 class Watcher:
-    """Is told how a job goes; this one does nothing with it."""
+    """Receives the progress of a job; this one ignores it."""
 
     def planning(self, texts: int, tokens: int) -> None:
         """So many texts and tokens were found until now."""

@@ -159,7 +159,7 @@ class JobPlan:
 
 
 def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan:
-    """The plan that `JobPlan.to_json` told."""
+    """Parse a plan written by `JobPlan.to_json`."""
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
@@ -196,8 +196,8 @@ def read_plan(store: Path) -> JobPlan | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        told = str(error).splitlines()
-        reason = told[1] if isinstance(error, InputError) else told[0]
+        lines = str(error).splitlines()
+        reason = lines[1] if isinstance(error, InputError) else lines[0]
         raise InputError(
             f"{path} cannot be used\n{reason}\nrestore it, or extract into another folder"
         ) from error

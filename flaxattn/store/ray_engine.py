@@ -64,10 +64,10 @@ def commit_on_ray(
             for row in rows:
                 if row["error"]:
                     raise getattr(errors, row["error"])(row["message"])
-                told = [(i, ShardReport(*report)) for i, report in json.loads(row["reports"])]
-                told = [(i, report) for i, report in told if lacking[report.number][i]]
-                for number in dict.fromkeys(report.number for _, report in told):
-                    yield [report for _, report in told if report.number == number]
+                reported = [(i, ShardReport(*report)) for i, report in json.loads(row["reports"])]
+                reported = [(i, report) for i, report in reported if lacking[report.number][i]]
+                for number in dict.fromkeys(report.number for _, report in reported):
+                    yield [report for _, report in reported if report.number == number]
 
 
 def _tasks(todo: Sequence[int], workers: int) -> list[list[int]]:

@@ -204,7 +204,7 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _mute() -> Iterator[None]:
-    """Drop what native code writes to standard error: that it was told to be quiet."""
+    """Drop the note of native code on standard error that its log is off."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -4,7 +4,7 @@
 
 A manifest names every file with its size and sha256 and, of a file of Zarr chunks, the sha256 of
 its index and the crc32 of each chunk as it lies on disk: so one chunk is checked without reading
-the others, and one that was swapped for another is told from the right one. It carries its own
+the others, and one that was swapped for another is recognised. It carries its own
 sha256. Nothing here knows what the files mean.
 """
 

@@ -263,7 +263,7 @@ class Shard:
             return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
     def metadata(self, example: int) -> Trace:
-        """The trace of one text without what attention saw: no array is read."""
+        """The trace of one text without attention: no array is read."""
         return self._metadata(self.tokens(example), self._text(example))
 
     def _text(self, example: int) -> dict[str, Any]:

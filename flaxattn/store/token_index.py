@@ -187,8 +187,8 @@ class HeadIndex:
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # NumPy parses the header as Python, with all of its errors
-            told = str(error).splitlines() or [type(error).__name__]
-            raise _damaged(path, told[0]) from error
+            reason = str(error).splitlines() or [type(error).__name__]
+            raise _damaged(path, reason[0]) from error
         dtype = {"vectors": "float16", "strongest": "int32"}[which]
         if (list(array.shape), array.dtype.name) != (said["shape"], dtype):
             raise _damaged(path, f"it is {array.dtype} {list(array.shape)}")

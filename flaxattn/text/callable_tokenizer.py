@@ -22,7 +22,7 @@ class CallableTokenizer(abc.ABC):
 
     @abc.abstractmethod
     def token_types(self) -> bool:
-        """Return whether models of this tokenizer are told which text a token is of."""
+        """Return whether models of this tokenizer take token types."""
 
     @abc.abstractmethod
     def encode(self, texts: str | Sequence[str], *given: Any, **options: Any) -> TokenBatch:

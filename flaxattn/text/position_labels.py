@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels of the positions of one text, known before attention is looked at: `PositionLabels`.
 
-Special pieces, segments, pieces of words, and the tree over the words where there is one. Which
+Special tokens, segments, tokens of words, and the tree over the words where there is one. Which
 weights a head is judged by is decided from it in `measures.score_terms`. No model, no file, no
 attention.
 """
@@ -46,17 +46,17 @@ class PositionLabels:
     """One text, or pair of texts, of N positions without padding.
 
     Attributes:
-        tokens: A number per position, the same where the pieces are the same.
-        first: True at the piece that a model begins with, `[CLS]`.
-        separators: True at the pieces that end segments, `[SEP]`.
-        special: True at every piece the model adds, these two kinds among them.
-        punctuation: True at pieces that are punctuation.
+        tokens: A number per position, the same where the tokens are the same.
+        first: True at the token that a model begins with, `[CLS]`.
+        separators: True at the tokens that end segments, `[SEP]`.
+        special: True at every token the model adds, these two kinds among them.
+        punctuation: True at tokens that are punctuation.
         segments: Segment of each position.
-        spelt: Number of the word that each piece spells a part of, -1 for special pieces.
-        words: Pieces of each annotated word; empty where the text was cut before it.
+        spelt: Number of the word that each token spells a part of, -1 for special tokens.
+        words: Tokens of each annotated word; empty where the text was cut before it.
         tags: Part of speech of each annotated word.
         arcs: The tree over the annotated words.
-        rare: Position of the rarest piece of the text; -1 if frequencies are not known.
+        rare: Position of the rarest token of the text; -1 if frequencies are not known.
         name: What to call the text in errors and draws.
     """
 
@@ -87,7 +87,7 @@ class PositionLabels:
         return bool((self.segments[self.plain] != self.segments[self.plain][:1]).any())
 
     def linked(self, asked: str, relations: Sequence[str]) -> list[Arc]:
-        """Arcs of a relation between words that do not share pieces."""
+        """Arcs of a relation between words that do not share tokens."""
         names = {*relations} if asked == "any" else {asked}
         return [
             arc
@@ -97,7 +97,7 @@ class PositionLabels:
         ]
 
     def apart(self, word: int, other: int) -> bool:
-        """Return whether two annotated words have pieces, none of them in common."""
+        """Return whether two annotated words have tokens, none of them in common."""
         one, two = self.words[word], self.words[other]
         return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])
 
@@ -108,13 +108,13 @@ def labels_of(
     tokens: Int[np.ndarray, " N"] | None = None,
     name: str = "",
 ) -> PositionLabels:
-    """The layout of a trace of one text, as far as a trace tells it.
+    """The layout of a trace of one text, as far as a trace has it.
 
-    The first special piece at the beginning is `[CLS]`, all others are separators.
+    The first special token at the beginning is `[CLS]`, all others are separators.
     """
     if metadata.special is None or len(metadata) != 1:
         raise InputError(
-            f"Roles need one text and its special pieces; the trace holds {len(metadata)} texts"
+            f"Roles need one text and its special tokens; the trace holds {len(metadata)} texts"
             f"{'' if metadata.special is not None else ' and does not tell them'}.\n"
             "Give special=, True at [CLS] and [SEP], to Trace.from_arrays; take trace[0]."
         )
@@ -138,14 +138,14 @@ def labels_of(
 
 
 def is_punctuation(piece: str) -> bool:
-    """Return whether every character of a piece is punctuation."""
+    """Return whether every character of a token is punctuation."""
     return all(unicodedata.category(character)[0] == "P" for character in piece)
 
 
 def _spelt(
     metadata: Trace, special: Bool[np.ndarray, " N"], segments: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, " N"]:
-    """Words of both texts, numbered through; each piece is one where nobody says."""
+    """Words of both texts, numbered through; each token is one where nobody says."""
     if not metadata.words:
         return np.where(special, -1, np.arange(len(special)))
     numbers = np.array([-1 if number is None else number for number in metadata.words[0]])

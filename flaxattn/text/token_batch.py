@@ -22,10 +22,10 @@ class TokenBatch:
         input_ids: token ids, `pad_id` where padded.
         attention_mask: 1 on tokens, 0 on padding.
         token_type_ids: 0 for the first text and its special tokens, 1 for the second.
-        tokens: one readable piece per position, padding included.
-        word_ids: index of the word a piece belongs to, counted within its own text; None for
+        tokens: one readable token per position, padding included.
+        word_ids: index of the word a token belongs to, counted within its own text; None for
             special tokens and padding.
-        offsets: half-open character range of a piece in its own text; (0, 0) for special tokens.
+        offsets: half-open character range of a token in its own text; (0, 0) for special tokens.
         special: True on special tokens and padding.
         truncated: how many tokens were cut from each sequence.
     """
@@ -80,7 +80,7 @@ class Reader(Protocol):
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A readable piece per id."""
+        """A readable token per id."""
         ...
 
     def save(self, directory: str | Path, prefix: str = "") -> None:

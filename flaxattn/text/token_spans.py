@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Character spans of the tokens of a stored text, found without its tokenizer.
 
-Case, accents, blanks and control characters are looked over on both sides. Which word a piece
-belongs to is told from these spans in `flaxattn.text.words`.
+Case, accents, blanks and control characters are looked over on both sides. Which word a token
+belongs to follows from these spans in `flaxattn.text.words`.
 """
 
 import re
@@ -18,10 +18,10 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class PlaceError(ValueError):
-    """A piece does not stand in the text where it should.
+    """A token does not stand in the text where it should.
 
     Attributes:
-        piece: Its place among the pieces.
+        piece: Its place among the tokens.
         start: The character of the text that it should begin with.
     """
 
@@ -31,7 +31,7 @@ class PlaceError(ValueError):
 
 
 def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> list[tuple[int, int]]:
-    """Half-open range of characters of each piece."""
+    """Half-open range of characters of each token."""
     letters = [(letter, place) for place, char in enumerate(text) for letter in _folded(char)]
     found: list[tuple[int, int]] = []
     at = 0
@@ -78,9 +78,9 @@ def _without(text: str, parts: Sequence[str]) -> str:
 
 
 def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Half-open range of characters of each piece of a tokenizer that loses no byte of a text.
+    """Half-open range of characters of each token of a tokenizer that loses no byte of a text.
 
-    A piece that is part of a character has all of it, so neighbours may share one.
+    A token that is part of a character has all of it, so neighbours may share one.
     """
     raw = text.encode("utf-8", "surrogatepass")
     first = [
@@ -103,7 +103,7 @@ def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]
 
 
 def _bytes(piece: str) -> bytes:
-    """Bytes of a readable piece."""
+    """Bytes of a readable token."""
     parts = _BYTE.split(piece)
     return b"".join(
         bytes([int(part, 16)]) if odd % 2 else _encoded(part) for odd, part in enumerate(parts)

@@ -170,7 +170,7 @@ class Tokenizer(CallableTokenizer):
         return self._special("mask_token")
 
     def token_types(self) -> bool:
-        """Return whether models of this tokenizer are told which text a token is of."""
+        """Return whether models of this tokenizer take token types."""
         return isinstance(self.backend.model, models.WordPiece)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
@@ -279,7 +279,7 @@ class Tokenizer(CallableTokenizer):
         if number is None:
             raise CheckpointError(
                 f"the vocabulary has no {token}\n"
-                f"expected the {name} of tokenizer_config.json among {self.vocab_size} pieces\n"
+                f"expected the {name} of tokenizer_config.json among {self.vocab_size} tokens\n"
                 "name the right token there, or add it to the vocabulary"
             )
         if self.rows is not None and number >= self.rows:

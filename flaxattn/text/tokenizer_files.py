@@ -65,7 +65,7 @@ def bert_backend(vocabulary: dict[str, int], settings: dict[str, Any]) -> tokeni
 
 
 def residue_backend(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
-    """ESM's pipeline around a vocabulary: every token of it that occurs in a text is one."""
+    """ESM's pipeline: every entry of the vocabulary that occurs in a text is a token."""
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     longest = sorted(vocabulary, key=len, reverse=True)
     known = tokenizers.Regex("|".join(map(re.escape, longest)))

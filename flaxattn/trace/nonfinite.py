@@ -44,7 +44,7 @@ class NonFinite:
 
 
 def with_lse(capture: Capture) -> Capture:
-    """The request, with the statistic that tells NaN where attention is asked."""
+    """The request with `lse`, which shows NaN, where attention is requested."""
     attends = capture.weights or capture.scores or capture.stats
     if not attends or "lse" in capture.names:
         return capture

@@ -327,7 +327,7 @@ def _inside(directory: Path, file: str, named_by: str = INDEX) -> Path:
     try:
         file_inside(directory, file, links_into=roots)
     except FileNotFoundError:
-        pass  # what is missing is told by `_shards`
+        pass  # `_shards` reports what is missing
     except OSError as error:
         if error.errno is not None:  # a name that is too long, or a file that cannot be looked at
             raise CheckpointError(
@@ -385,7 +385,7 @@ def _no_weights(directory: Path) -> str:
         return (
             f"The Hub model {name!r} has no {SINGLE}; flaxattn never opens a pickle.\n"
             f"If you trust it, fetch it: hf download {name} --local-dir model\n"
-            'Then from_pretrained("model") tells the line that converts it.'
+            'Then from_pretrained("model") prints the line that converts it.'
         )
     if not list(directory.glob("pytorch_model*.bin")):
         held = ", ".join(sorted(p.name for p in directory.iterdir())[:8]) or "nothing"

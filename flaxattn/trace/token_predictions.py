@@ -107,8 +107,8 @@ class Predictions:
         batch, length, count = self.likeliest.shape
         held = "without" if self.heads is None else "with"
         surprise = -float(self.log_probability[self.follows].mean()) if self.follows.any() else 0
-        told = f"{surprise:.2f} nats per token" if math.isfinite(surprise) else "not finite"
+        message = f"{surprise:.2f} nats per token" if math.isfinite(surprise) else "not finite"
         return (
-            f"Predictions({batch} texts of {length} positions, {count} alternatives, {told}, "
+            f"Predictions({batch} texts of {length} positions, {count} alternatives, {message}, "
             f"{held} contributions)"
         )

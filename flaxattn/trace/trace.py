@@ -41,20 +41,20 @@ class Trace:
         encoder: Self-attention of an encoder (BERT).
         decoder: Self-attention of a decoder.
         cross: Attention of a decoder to an encoder.
-        tokens: Readable pieces of every sequence, one per position, padding included.
+        tokens: Readable tokens of every sequence, one per position, padding included.
         mask: True at real positions; all True if nothing was padded.
         segments: Segment of each position: 0 for sentence A, 1 for sentence B.
-        words: Number of the word each piece belongs to; None for special pieces.
-        special: True at pieces the model adds, such as `[CLS]`, and at padding.
+        words: Number of the word each token belongs to; None for special tokens.
+        special: True at tokens the model adds, such as `[CLS]`, and at padding.
         texts: The texts each sequence was made from, one or two.
-        truncated: Number of pieces that were cut from each sequence to fit the model.
+        truncated: Number of tokens that were cut from each sequence to fit the model.
         spans: Half-open range of characters of each token in its text of `texts`, by its segment
             where there are two; None for tokens that stand for no characters, and for padding.
-        decoder_tokens: Pieces that the decoder read, one per position; beside an encoder only.
-        written: Pieces that the decoder wrote there, each from the row of attention beside it.
+        decoder_tokens: Tokens that the decoder read, one per position; beside an encoder only.
+        written: Tokens that the decoder wrote there, each from the row of attention beside it.
         decoder_mask: True at real positions of the decoder.
-        decoder_words: Number of the word each written piece belongs to; None for special pieces.
-        decoder_special: True at pieces of `decoder_tokens` that the model adds, and at padding.
+        decoder_words: Number of the word each written token belongs to; None for special tokens.
+        decoder_special: True at tokens of `decoder_tokens` that the model adds, and at padding.
         predictions: Probabilities of the tokens that a language model was to continue with; None
             where they were not asked for.
         model: Name of the model, for titles and reports.
@@ -85,7 +85,7 @@ class Trace:
     ) -> Self:
         """Read what `module.apply(…, mutable=["intermediates"])` returned beside the output.
 
-        Records are told apart by their path: below `cross_attention` they are `cross`, below
+        Records are sorted by their path: below `cross_attention` they are `cross`, below
         `decoder` they are `decoder`, all others `encoder`. Records of modules that were not
         stacked are put together in the order of their paths.
 
@@ -261,7 +261,7 @@ class Trace:
         if not self.tokens or (self.cross and not target):
             name = "decoder_tokens" if self.tokens else "tokens"
             raise InputError(
-                f"This trace holds no {name}, so no sequence can be told from its padding.\n"
+                f"This trace holds no {name}, so padding is unknown.\n"
                 f"Give them: Trace.from_variables(state, {name}=[[…], …])."
             )
         real = _real(self.tokens[b], self.mask, b)
@@ -377,9 +377,9 @@ def _given(
 ) -> AttentionRecord:
     """The record of somebody's weights, which fit the tokens."""
     sizes = [sorted({len(row) for row in rows}) for rows in (queries, keys)]
-    told = [len(queries), *sizes[0], *sizes[1]]
+    expected = [len(queries), *sizes[0], *sizes[1]]
     shape = list(weights.shape)
-    if len(shape) != 5 or len(queries) != len(keys) or [shape[1], *shape[3:]] != told:
+    if len(shape) != 5 or len(queries) != len(keys) or [shape[1], *shape[3:]] != expected:
         raise InputError(
             f"{name}: expected shape [L, B, H, Q, K] with B, Q, K those of the tokens, received "
             f"{shape};\nthe tokens are {len(queries)} sequences of length {sizes[0]} that attend "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flaxattn.store.find_texts import Watch
 
 _KEPT = 16  # results that are kept in memory
-_PATIENCE = 1.0  # seconds that an answer waits for a result before it tells the progress
+_PATIENCE = 1.0  # seconds that an answer waits for a result before it returns the progress
 
 
 class Progress(NamedTuple):

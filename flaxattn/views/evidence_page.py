@@ -99,11 +99,11 @@ def evidence_page(
         add_pairs(shaped, found_pairs, one, blocks, len(inputs))
         _add_to_heads(report, number, one, found_pairs, near)
         inputs.append(shaped)
-    told = [_claim(report, claim, places) for claim in claims]
+    payloads = [_claim(report, claim, places) for claim in claims]
     first = next(iter(report.sides))
-    measure = told[0]["name"] if told else next(iter(report.sides[first].values))
-    if told:
-        first = told[0]["side"]
+    measure = payloads[0]["name"] if payloads else next(iter(report.sides[first].values))
+    if payloads:
+        first = payloads[0]["side"]
     start = {
         "level": "claims",
         "sequence": 0,
@@ -127,7 +127,7 @@ def evidence_page(
             "measured": report.measured,
             "lacking": _lacking(claims, places),
             "values": {side: _plain(numbers) for side, numbers in report.sides.items()},
-            "claims": told,
+            "claims": payloads,
             "families": FAMILIES,
             "marks": claim_marks(_names(report, claims)),
         },
@@ -205,12 +205,12 @@ def _size(trace: Trace) -> int:
 def _claim(report: EvidenceReport, claim: Claim, places: Mapping[int, int]) -> dict[str, Any]:
     """A claim, with those of its texts that travel."""
     shown = [[places[text], text, _rounded(score)] for text, score in claim.texts if text in places]
-    told = claim._asdict() | {"value": _rounded(claim.value), "shown": shown}
-    told["name"] = visible(claim.name)
-    del told["texts"]
+    payload = claim._asdict() | {"value": _rounded(claim.value), "shown": shown}
+    payload["name"] = visible(claim.name)
+    del payload["texts"]
     if report.heads is not None:
-        told |= claim_payload(report.heads, claim, places)
-    return told
+        payload |= claim_payload(report.heads, claim, places)
+    return payload
 
 
 def _lacking(claims: Sequence[Claim], places: Mapping[int, int]) -> str:
@@ -222,10 +222,10 @@ def _lacking(claims: Sequence[Claim], places: Mapping[int, int]) -> str:
     if not places:
         return "The page holds no attention: what was read has no maps of these texts."
     held = len(every & places.keys())
-    told = f"{held} of the {len(every)} texts that show claims best are in this page."
+    message = f"{held} of the {len(every)} texts that show claims best are in this page."
     if without:
-        return f"{told} {without} of {len(claims)} claims have none of them."
-    return f"{told} Each claim has one at least; some share it."
+        return f"{message} {without} of {len(claims)} claims have none of them."
+    return f"{message} Each claim has one at least; some share it."
 
 
 def _plain(numbers: Numbers) -> dict[str, list[list[float | None]]]:

@@ -106,14 +106,14 @@ def shape_changes(changes: Sequence[HeadChange], rule: ClaimRule) -> dict[str, A
     """Changes of heads in the form a page holds."""
     heads: dict[str, dict[str, Any]] = {}
     for change in changes:
-        told: dict[str, Any] = {"texts": change.texts, "changed": change.changed}
+        metadata: dict[str, Any] = {"texts": change.texts, "changed": change.changed}
         if math.isfinite(change.divergence):
-            told["divergence"] = round(change.divergence, 5)
+            metadata["divergence"] = round(change.divergence, 5)
         if all(map(math.isfinite, change.interval)):
-            told["interval"] = [round(end, 5) for end in change.interval]
+            metadata["interval"] = [round(end, 5) for end in change.interval]
         if change.role_changed:
-            told["role"] = list(change.roles)
-        heads.setdefault(change.side, {})[f"{change.layer}.{change.head}"] = told
+            metadata["role"] = list(change.roles)
+        heads.setdefault(change.side, {})[f"{change.layer}.{change.head}"] = metadata
     return {"rule": str(rule), "heads": heads}
 
 
@@ -156,7 +156,7 @@ def told_divergence(
 
 
 def check_names(names: Sequence[str]) -> tuple[str, str]:
-    """Two names that can be told apart."""
+    """Two names that differ."""
     if isinstance(names, str) or len(names) != 2 or names[0] == names[1]:
         raise InputError(
             f"names: expected two different names, received {names!r}.\n"

@@ -225,4 +225,4 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(int(code), message or "This request cannot be read.")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not told: what a browser sends does not belong on a terminal."""
+        """Do not log requests."""

@@ -155,8 +155,8 @@ def _page(
         "note": note,
         **beside,
     }
-    title, told = f"{TITLES['atlas']} · {name}", f"{summary}, {', '.join(sides)}"
-    return build_page(payload, title=title, summary=told, height=600)
+    title, description = f"{TITLES['atlas']} · {name}", f"{summary}, {', '.join(sides)}"
+    return build_page(payload, title=title, summary=description, height=600)
 
 
 def _shape(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

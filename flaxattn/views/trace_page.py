@@ -89,7 +89,7 @@ def open_page(
     if second is not None:
         layers = second.common(layers, every[0])
     kinds = read_kinds(trace, beside.get("weights"))
-    numbers_of, told = read_effects(trace, beside.get("effects"))
+    numbers_of, description = read_effects(trace, beside.get("effects"))
     stored = _precision(every, layers, precision, kinds, copies=1 if second is None else 2)
     start = _start(every[0], layers, known, side, layer, heads)
     start |= {"level": level, "theme": theme or known.get("theme", "auto")}
@@ -126,8 +126,8 @@ def open_page(
         "inputs": inputs,
         "blocks": blocks.data,
     }
-    if told:
-        payload["told"] = told
+    if description:
+        payload["told"] = description
     if second is not None:
         missing = {
             (row.side, row.layer, row.head): 1
@@ -136,7 +136,7 @@ def open_page(
         }
         if missing or len(inputs) > 1:
             said = told_divergence(missing, len(inputs), second.names)
-            payload["told"] = told | {"divergence": said}
+            payload["told"] = description | {"divergence": said}
         payload["names"] = [visible(name) for name in second.names]
         others = (second.trace[b] for b in taken)
         payload["changes"] = claimed_changes(ones, others, layers)

@@ -255,7 +255,7 @@ def test_what_heads_cannot_be_judged_by(head: str, options: dict[str, Any], word
 def test_no_texts_and_single_pieces() -> None:
     with pytest.raises(InputError, match="one text or more"):
         fa.head_task(model(), "a text by itself")
-    with pytest.raises(InputError, match=r"Text 1 \(from 0\) is a single piece"):
+    with pytest.raises(InputError, match=r"Text 1 \(from 0\) is a single token"):
         fa.head_task(model("tiny-gpt2", None), ["two words", "a"])
 
 

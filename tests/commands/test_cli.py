@@ -206,7 +206,7 @@ def test_doctor_says_why_a_better_kernel_is_passed_over(capsys, monkeypatch):
     out = run(capsys, "doctor")[1]
     assert "mosaic_gpu: it needs a Hopper GPU (compute capability 9), this is NVIDIA A100 (" in out
     assert "plain: cudnn\n" in out
-    assert "weights: xla; cudnn: cuDNN hands back neither weights nor scores" in out
+    assert "weights: xla; cudnn: cuDNN returns neither weights nor scores" in out
 
 
 @pytest.mark.slow

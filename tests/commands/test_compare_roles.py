@@ -35,7 +35,7 @@ def told(pairs):
     for one, other in pairs:
         found.add(one, other)
         comparison.add(one, other)
-    return found.told(comparison.changes())
+    return found.summary(comparison.changes())
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
     found, rule = RolesOfBoth(Test(tau=3)), ClaimRule()
     comparison, shown = compare._compared(texts, 2, found, Silent())
     changes = comparison.changes(rule)
-    turned = found.told(changes)
+    turned = found.summary(changes)
     claims = compare._claims(changes, comparison, shown)
     claims += compare._role_claims(turned, comparison, shown)
     by_name = {claim.name: claim for claim in claims}
@@ -134,4 +134,4 @@ def test_decoders_have_no_such_roles():
     weights = np.full((1, 1, 1, 3, 3), 1 / 3, np.float32)
     bare = fa.Trace.from_arrays(weights, [["a", "b", "c"]])
     found.add(bare, bare)
-    assert found.told([]).changes == [] and found.told([]).facts()["changes"] == []
+    assert found.summary([]).changes == [] and found.summary([]).facts()["changes"] == []

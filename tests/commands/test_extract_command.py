@@ -118,7 +118,7 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
     told = {name.strip(): value.strip() for name, value in rows.items()}
     assert (told["texts"], told["shards written"], told["rows found"]) == ("5", "1", "5")
     told, last = err.splitlines()[-2:]
-    assert told == "the first shard tells how long it takes"
+    assert told == "the time left is known after the first shard"
     assert last.startswith("extracting: 25 of 25 tokens, shard 1 of 1: 5 texts, ")
     code, out, err = run(folder / "a.txt", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["there"]) == (0, 0, 1)
@@ -285,7 +285,7 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
         "88 texts, 1,100 tokens: 11 of 12 shards to compute; 1 are there, at most 11.0 MB; "
         "1.0 GB are free"
     )
-    assert lines[3] == "the first shard tells how long it takes"
+    assert lines[3] == "the time left is known after the first shard"
     assert lines[4] == (
         "extracting: 100 of 1,100 tokens, shard 1 of 11: 8 texts, 0.3 texts/s, 3 tokens/s, "
         "500.0 kB, 5.0 min left"

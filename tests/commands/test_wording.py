@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from flaxattn.commands import roles, stats
-from flaxattn.commands.role_controls import told
+from flaxattn.commands.role_controls import control_notes
 
 
 def test_roles_of_a_model_before_training_are_named() -> None:
     by_role = {"block_entropy": 72, "local": 0}
     before = {"found": 72, "tests": 1152, "by_role": by_role}
-    (line,) = told({"untrained": before, "other_trees": None, "texts": 40})
+    (line,) = control_notes({"untrained": before, "other_trees": None, "texts": 40})
     assert line.startswith(
         "by chance: the model before training has 72 roles in 1,152 tests on 40 texts: "
         "72 block_entropy (its score is multiplied by the entropy"

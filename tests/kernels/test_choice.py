@@ -69,10 +69,10 @@ def test_device_and_request_decide(device, asked, name):
     ("asked", "reason"),
     [
         (call(dtype="float32"), "cuDNN takes bfloat16 and float16, not float32"),
-        (call(Capture(weights=True)), "cuDNN hands back neither weights nor scores"),
+        (call(Capture(weights=True)), "cuDNN returns neither weights nor scores"),
         (
             call(stats("lse", "argmax", CLASS, NEAR)),
-            "cuDNN hands back linear statistics only, not argmax, sieve 'near'",
+            "cuDNN returns linear statistics only, not argmax, sieve 'near'",
         ),
         (call(bias=Q[:, :1, :1, :16]), "cuDNN has no exact gradient of a bias"),
         (call(segment_ids=(Q, Q)), "cuDNN needs a matrix of Q x K for segment ids"),

@@ -234,7 +234,7 @@ def test_a_trace_tells_its_layout():
 def test_what_cannot_be_scored_says_why():
     weights = laid_out.random_maps(1, 1, 4, np.random.default_rng(0))[:, None]
     bare = Trace.from_arrays(weights, [["a"] * 4])
-    with pytest.raises(InputError, match="Roles need one text and its special pieces"):
+    with pytest.raises(InputError, match="Roles need one text and its special tokens"):
         scores_of([bare], ScoreOptions(annotated=False))
     with pytest.raises(InputError, match="There is no text"):
         scores_of([], ScoreOptions(annotated=False))

@@ -277,5 +277,5 @@ def test_what_has_no_such_side_is_told():
     trace = decoder_trace(uniform(causal(3))[None], ["a", "b", "c"])
     with pytest.raises(InputError, match=r"none of side 'cross'.*\nIt has weights of decoder"):
         scores_of([trace], PLAIN, side="cross")
-    with pytest.raises(InputError, match="need the pieces that were written"):
+    with pytest.raises(InputError, match="need the tokens that were written"):
         side_terms(trace, laid_out.single(), "cross", PLAIN)

@@ -132,7 +132,7 @@ def test_what_is_refused(family, texts, options, words, request):
 def test_a_text_of_special_pieces_has_no_mean(gpt2):
     special = dataclasses.replace(gpt2.config, bos_token_id=3)  # what "a" is read as
     model = dataclasses.replace(gpt2, config=special)
-    with pytest.raises(InputError, match=r"text 1 has special pieces only\nleave it out"):
+    with pytest.raises(InputError, match=r"text 1 has special tokens only\nleave it out"):
         fa.embed(model, ["b", "a"])
 
 

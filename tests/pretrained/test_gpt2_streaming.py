@@ -144,12 +144,12 @@ def test_no_more_is_written_than_is_needed() -> None:
         (
             ["a", "b" * 130],
             {},
-            ["prompt 1 is too long: 130 pieces, this model has room for 128 with", "shorten it"],
+            ["prompt 1 is too long: 130 tokens, this model has room for 128 with", "shorten it"],
         ),
         (3, {}, ["expected a text or a non-empty list of them", "received int: 3"]),
         ("a", {"stop": ["b", ""]}, ["stop string 1 is empty\nreceived ''", "leave it out"]),
         ("a", {"stop": 3 * [0]}, ["stop string 0 is no string\nreceived 0"]),
-        ("a", {"stop": "b", "scores": True}, ["scores are of all that was written", "leave out"]),
+        ("a", {"stop": "b", "scores": True}, ["scores are of all generated tokens", "leave out"]),
         (
             "a",
             {"top_k": 5, "top_p": 0.9},
@@ -191,7 +191,7 @@ def test_what_a_checkpoint_says_of_drawing_is_no_contradiction(reciter: Any) -> 
 
 
 def test_streams_are_of_one_text(model: PretrainedDecoder) -> None:
-    with pytest.raises(InputError, match="stream goes on with one text, received list"):
+    with pytest.raises(InputError, match="stream continues one text, received list"):
         model.stream(["a"])
     for settings in ({"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}):
         with pytest.raises(InputError) as error:

@@ -83,7 +83,7 @@ def test_the_head_is_chosen_on_other_pronouns():
 
 def test_what_cannot_be_judged():
     weights = np.full((1, 1, 5, 5), 0.2)
-    with pytest.raises(InputError, match=r"A pronoun of 0 pieces and candidates of \[1, 1\]"):
+    with pytest.raises(InputError, match=r"A pronoun of 0 tokens and candidates of \[1, 1\]"):
         pronoun_scores(weights, [], [[1], [2]], 0)
     with pytest.raises(InputError, match="at least two candidates"):
         pronoun_scores(weights, [3], [[1]], 0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The figure of cross-attention: what each written piece, or word, was made of.
+"""The figure of cross-attention: what each written token, or word, was made of.
 
 It draws the numbers of `flaxattn.measures.word_alignment` with the pens of
 `flaxattn.views.figures.plot_heads`.
@@ -70,7 +70,7 @@ def plot_alignment(
         head: Number of a head; of several the mean is drawn. Default all.
         sequence: Which sequence of the batch; its padding is cut away.
         ax: Axes to draw into, for figures of your own.
-        words: Whether pieces are put together to words, and special pieces left out.
+        words: Whether tokens are put together to words, and special tokens left out.
         gold: Pairs (source word, target word), or a line in the Pharaoh format: a sure link gets a
             box, a possible one a dotted box.
 
@@ -92,7 +92,7 @@ def plot_alignment(
     weights = (word_weights if words else piece_weights)(one, 0, layer, heads)
     if not weights.size:
         raise InputError(
-            "There is no word to draw: all pieces of a side are special.\n"
+            "There is no word to draw: all tokens of a side are special.\n"
             "Draw the pieces: plot_alignment(trace, words=False)."
         )
     queries, keys = token_labels(rows), token_labels(columns)
@@ -107,7 +107,7 @@ def plot_alignment(
 
 
 def _words(pieces: Sequence[str], members: Bool[np.ndarray, "K N"]) -> list[str]:
-    """Words put together from their pieces."""
+    """Words put together from their tokens."""
     kept = [piece.removeprefix("##").strip(" ▁") for piece in pieces]
     return ["".join(kept[i] for i in np.flatnonzero(word)) for word in members.T]
 
@@ -124,7 +124,7 @@ def _draw_links(
     written: Bool[np.ndarray, "T N"],
     read: Bool[np.ndarray, "S M"],
 ) -> None:
-    """A box around the pieces of each pair of words."""
+    """A box around the tokens of each pair of words."""
     from matplotlib.patches import Rectangle
 
     sure, possible = read_pharaoh(gold if isinstance(gold, str) else pharaoh(gold))

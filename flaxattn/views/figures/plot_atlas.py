@@ -139,9 +139,9 @@ def _values(
     """A number of every head, and what it is of where that is not attention."""
     if effects is not None:
         trace = source[0] if isinstance(source, Store) else source
-        numbers, told = read_effects(trace, effects)
+        numbers, description = read_effects(trace, effects)
         if measure in numbers:
-            said = told[measure]
+            said = description[measure]
             return _effects(numbers[measure], measure, side), f"\n{said}"
     if weights is None:
         return head_values(source, measure, side), ""

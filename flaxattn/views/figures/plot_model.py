@@ -119,7 +119,7 @@ def draw_thumbnails(
 
 
 def _mark_missing(ax: "Axes", pooled: Float[np.ndarray, "L H q k"]) -> None:
-    """Paint what is no number; gaps between thumbnails are none of it."""
+    """Hatch NaN cells, but not the gaps between thumbnails."""
     from matplotlib.colors import ListedColormap
 
     gaps, _, _ = mosaic(np.where(np.isnan(pooled), 1, np.nan))

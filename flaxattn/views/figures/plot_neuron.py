@@ -127,7 +127,7 @@ def plot_neuron(
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         scale: What the sum is multiplied with where the trace has no scores; default the factor
-            that the trace tells, or 1 / sqrt(D).
+            that the trace records, or 1 / sqrt(D).
         key: Position of a key, which gets a frame; dimensions are then sorted by what they add to
             its score.
         dimensions: `top` draws only the 8 dimensions that add most to the score of `key`, or

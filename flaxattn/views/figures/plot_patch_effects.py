@@ -110,10 +110,10 @@ def _maps(report: PatchReport, effects: UnitEffects) -> Iterator[_Map]:
     numbers = [str(n) for n in range(layers)]
     if report.request.by == "head" and groups <= _BESIDE:
         for group, name in enumerate(report.positions):
-            told = title if groups == 1 else f"{title}\n{name}" if group == 0 else f"\n{name}"
+            message = title if groups == 1 else f"{title}\n{name}" if group == 0 else f"\n{name}"
             columns = [str(n) for n in range(heads)]
             some, marked = means[..., group], causal[..., group]
-            yield _Map(told, some, marked, numbers, columns, ("layer", "head"))
+            yield _Map(message, some, marked, numbers, columns, ("layer", "head"))
         return
     rows, name = numbers, "layer"
     if report.request.by == "head":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def plot_roles(roles: Roles) -> "Figure":
     """Draw the share of heads of each layer with a role, and of those with another one too.
 
-    Pale is 0, dark blue 1. Roles have the codes and the hues of the page. On the right, a row tells
+    Pale is 0, dark blue 1. Roles have the codes and the hues of the page. On the right, a row shows
     of the heads with its role how many have that of the column; a role that no head has is pale
     throughout.
 

@@ -37,7 +37,7 @@ class TokenColumn:
 
     Attributes:
         heading: Above them.
-        tokens: All of them, pieces or words.
+        tokens: All of them, tokens or words.
         shown: Positions that filters leave.
         special: Positions of what the model adds.
         left_out: Positions whose weight is left out of every row.
@@ -245,7 +245,7 @@ def _places(text: Mapping[str, Any], sentence: str) -> range:
 
 
 def word_groups(text: Mapping[str, Any]) -> list[list[int]]:
-    """Positions of each word of a text, and of each piece that is in none."""
+    """Positions of each word of a text, and of each token that is in none."""
     groups: list[list[int]] = []
     words = text["words"]
     for place, word in enumerate(words):
@@ -262,7 +262,7 @@ def _in_words(
     """Texts in words, and weights: to a word their sum, from a word their mean."""
     if any(text["words"] is None for text in texts):
         raise InputError(
-            "This state shows words; it is not known which pieces of the text make them.\n"
+            "This state shows words; it is not known which tokens of the text make them.\n"
             "Turn words off in the page, or leave out the state's 'unit'."
         )
     groups = [word_groups(text) for text in texts]

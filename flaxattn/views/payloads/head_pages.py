@@ -152,12 +152,12 @@ def claim_payload(pages: HeadPages, claim: Claim, places: Mapping[int, int]) -> 
 
 
 def _examples(found: HeadExamples, places: Mapping[int, int]) -> dict[str, Any]:
-    def told(one: PairExample) -> list[Any]:
+    def example(one: PairExample) -> list[Any]:
         return [places[one.text], one.place, _rounded(one.weight), OUTCOMES[one.outcome]]
 
     return {
-        "best": [told(one) for one in found.best],
-        "worst": [told(one) for one in found.worst],
+        "best": [example(one) for one in found.best],
+        "worst": [example(one) for one in found.worst],
         "candidates": found.candidates,
         "texts": found.texts,
     }

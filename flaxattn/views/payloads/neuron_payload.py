@@ -3,7 +3,7 @@
 """The neuron level: queries, keys and values of a trace, and what makes weights of their products.
 
 A page multiplies and adds by itself, so that each number on it follows from those beside it; this
-file tells it the factor, the mask and the bias, after it has seen that their softmax gives the
+file gives it the factor, the mask and the bias, after it has seen that their softmax gives the
 weights of the trace. It draws nothing and never imports a model.
 """
 
@@ -26,7 +26,7 @@ from flaxattn.views.payloads.encoded_weights import Blocks, characters
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
 # A softmax is that of other terms if a weight is further off than this share of its row's largest.
-# Where nobody has told the factor, it must be told from terms that give nearly the same weights.
+# Where the factor is unknown, it must differ from terms that give nearly the same weights.
 _TOLD, _GUESSED = 0.1, 0.01
 _STEP = {"uint8": 1 / 255, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # of weights just below 1
 _ROUNDING = 1e-2  # scores of a product whose factors were rounded to bfloat16, as on a TPU
@@ -165,9 +165,9 @@ def _rotations(record: AttentionRecord, layers: Sequence[int]) -> list[Float[np.
 
 
 def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | None:
-    """The terms whose softmax the weights of a record are; None if they cannot be told.
+    """The terms whose softmax the weights of a record are; None if they cannot be determined.
 
-    A record that holds scores says them all. Without, the factor is the one it tells, or else
+    A record that holds scores says them all. Without, the factor is the recorded one, or else
     1/sqrt(D), and keys after the query are masked or none, or those outside of a window,
     the record's or the smallest that holds all weights; whichever gives the weights.
     """
@@ -218,12 +218,12 @@ def _candidates(
     scores = [everything[record.layers.index(layer), 0].astype(np.float32) for layer in layers]
     for terms in plain:
         made = recomputed(query, key, scale, terms.mask == "causal", windows=terms.windows)
-        pairs = [(one.scores, told) for one, told in zip(made, scores, strict=True)]
-        if all(np.allclose(one, told, rtol=_ROUNDING, atol=_ROUNDING) for one, told in pairs):
+        pairs = [(one.scores, given) for one, given in zip(made, scores, strict=True)]
+        if all(np.allclose(one, given, rtol=_ROUNDING, atol=_ROUNDING) for one, given in pairs):
             yield terms
             return
     pairs = zip(recomputed(query, key, scale), scores, strict=True)
-    yield SoftmaxTerms(scale, bias=[told - one.scores for one, told in pairs])
+    yield SoftmaxTerms(scale, bias=[given - one.scores for one, given in pairs])
 
 
 def _recorded_windows(

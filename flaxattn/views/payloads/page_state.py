@@ -106,5 +106,5 @@ def check_position(state: Mapping[str, Any], name: str, length: int) -> None:
 
 def _short(value: Any) -> str:
     """A value as Python writes it, its beginning only."""
-    told = repr(value)
-    return told if len(told) <= 60 else f"{told[:60]}…"
+    message = repr(value)
+    return message if len(message) <= 60 else f"{message[:60]}…"

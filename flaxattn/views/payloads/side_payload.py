@@ -58,9 +58,9 @@ def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, AttentionRe
     """The sides of a trace that have weights, by name."""
     sides = {"encoder": trace.encoder, "decoder": trace.decoder, "cross": trace.cross}
     found = {name: seen for name, seen in sides.items() if seen and seen.weights is not None}
-    told = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
-    if numbers_do and told and not found:
-        return told
+    present = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
+    if numbers_do and present and not found:
+        return present
     if not found:
         held = next((", ".join(seen.stats) for seen in sides.values() if seen and seen.stats), "")
         raise InputError(
@@ -198,9 +198,9 @@ def shape_likeness(
 def _source(one: Trace) -> dict[str, Any]:
     special = None if one.special is None else one.special[0]
     words = one.words[0] if one.words else None
-    told = _text(one.tokens[0], special, _boundary(one), words) | source_text(one)
-    alone = one.encoder is None and one.cross is None and told["boundary"] is not None
-    return told | ({"parts": ["Prompt", "Continuation"]} if alone else {})
+    text = _text(one.tokens[0], special, _boundary(one), words) | source_text(one)
+    alone = one.encoder is None and one.cross is None and text["boundary"] is not None
+    return text | ({"parts": ["Prompt", "Continuation"]} if alone else {})
 
 
 def _read(one: Trace) -> dict[str, Any]:
@@ -271,10 +271,10 @@ def side_measures(
     if side != "cross":
         apart = side == "decoder" and one.decoder_tokens
         _add_repeats(measured, record, (one.decoder_tokens if apart else one.tokens)[0])
-    told = _told(record, layers)
+    payload = _told(record, layers)
     return [
         [extra | measured[layer, head] for head, extra in zip(record.heads, row, strict=True)]
-        for layer, row in zip(layers, told, strict=True)
+        for layer, row in zip(layers, payload, strict=True)
     ]
 
 
@@ -294,7 +294,7 @@ def _add_repeats(
 
 
 def _told_of(record: AttentionRecord) -> list[str]:
-    """Statistics with a number per query, whose mean tells something of a head."""
+    """Statistics with a number per query, whose mean describes a head."""
     return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in record.stats]
 
 

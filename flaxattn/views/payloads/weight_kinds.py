@@ -223,10 +223,10 @@ def _fits(array: np.ndarray, shape: tuple[int, ...]) -> bool:
 
 
 def _misfit(name: str, side: str, given: Any, expected: Any) -> InputError:
-    told = ", ".join(map(str, given[:3])) or "nothing"
+    message = ", ".join(map(str, given[:3])) or "nothing"
     wanted = ", ".join(map(str, expected[:3]))
     return InputError(
-        f"weights[{name!r}] have shape {told}; weights of the {side} have {wanted}.\n"
+        f"weights[{name!r}] have shape {message}; weights of the {side} have {wanted}.\n"
         "Give [L, B, H, Q, K], or [L, B, Q, K] for all heads, or a list with one array for each "
         "text."
     )

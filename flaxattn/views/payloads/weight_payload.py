@@ -106,7 +106,7 @@ def read_effects(
     """Numbers of heads by kind and side, and what each kind was measured by."""
     given = [] if effects is None else effects if isinstance(effects, Sequence) else [effects]
     values: dict[str, dict[str, np.ndarray]] = {}
-    told: dict[str, str] = {}
+    captions: dict[str, str] = {}
     for one in given:
         if not all(hasattr(one, name) for name in ("kind", "means", "loss", "texts")):
             raise InputError(
@@ -121,8 +121,10 @@ def read_effects(
             one.kind, "size of the loss's slope in a factor on the head"
         )
         texts = "1 text" if one.texts == 1 else f"{one.texts:,} texts"
-        told[one.kind] = f"{what}; mean over {texts}, whose loss is {one.loss:.4g} with all heads"
-    return values, told
+        captions[one.kind] = (
+            f"{what}; mean over {texts}, whose loss is {one.loss:.4g} with all heads"
+        )
+    return values, captions
 
 
 def _check_heads(kind: str, side: str, numbers: np.ndarray, record: AttentionRecord | None) -> None:
