@@ -202,7 +202,7 @@ def test_the_published_sizes() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"input_ids": [[3] * 80]}, "a prompt has 80 pieces, the model has room for 80 in all"),
+        ({"input_ids": [[3] * 80]}, "a prompt has 80 tokens, the model has room for 80 in all"),
         ({"input_ids": [[3] * 81]}, "81 positions, the limit of this model is 80"),
         ({"input_ids": [[3, 4]], "attention_mask": [[1, 0]]}, "pad prompts on the left"),
         ({"input_ids": [[3, 4]], "max_new_tokens": 79}, "has room for 78"),

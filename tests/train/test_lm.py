@@ -488,7 +488,7 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
     size = Tokenizer.from_dir(run / "model").vocab_size
     assert told == (
         f"the tokenizer does not fit the model {start!r}\n"
-        f"it has {larger.vocab_size} pieces, the model's embedding {size}\n"
+        f"it has {larger.vocab_size} tokens, the model's embedding {size}\n"
         "leave --tokenizer out to use the model's own"
     )
     train_wordpiece(lines(40, 3), 80, lowercase=True).save(tmp_path / "endless")

@@ -73,7 +73,7 @@ def test_bad_rows(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("content", "size", "part"),
     [
-        ("a cat", 5, "a vocabulary of 5 pieces is too small"),
+        ("a cat", 5, "a vocabulary of 5 tokens is too small"),
         (" \n", 60, "no text to learn a vocabulary from"),
     ],
 )

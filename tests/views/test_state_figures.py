@@ -265,7 +265,7 @@ def test_cross_attention_starts_at_the_layer_of_the_page(peaked):
         ),
         (
             {"unit": "words"},
-            "This state shows words; it is not known which pieces of the text make",
+            "This state shows words; it is not known which tokens of the text make",
         ),
         ({"side": "all"}, "shows all sides in one square, which no figure draws"),
         ({"layer": 9}, r"There is no layer 9\.\nThere are layers 0, 1"),
