@@ -31,9 +31,6 @@ import hypothesis
 import jax
 import pytest
 
-# Tracing makes many small objects that live long: the default threshold of 2,000 costs a twentieth.
-gc.set_threshold(200_000, 20, 100)
-
 pytest_plugins = ["small_models", "small_checkpoints", "headless_chromium"]  # for several folders
 
 # The same examples in every run, few of them in `make test` and all in `make all`; the first

@@ -182,7 +182,7 @@ def test_sides_that_do_not_fit_their_tokens(arguments):
 @pytest.mark.parametrize(("given", "name"), [((), "tokens"), (TOKENS, "decoder_tokens")])
 def test_a_trace_without_tokens_cannot_be_cut(given, name):
     seen = AttentionRecord(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
-    with pytest.raises(InputError, match=rf"This trace holds no {name}, so no sequence"):
+    with pytest.raises(InputError, match=rf"This trace holds no {name}, so padding"):
         Trace(cross=seen, tokens=given)[0]
 
 
