@@ -117,7 +117,7 @@ def names_inside(folder: Path) -> list[str]:
 
 
 def _umask() -> int:
-    """The umask of this process, which is read without changing it where the system allows."""
+    """The umask of this process, read without changing it where the system allows."""
     with suppress(OSError, LookupError, ValueError):
         status = _STATUS.read_text(encoding="ascii", errors="replace")
         return int(status.split("\nUmask:")[1].split()[0], 8)

@@ -7,7 +7,8 @@
 
 Each seed gets RUN/seed-N with its checkpoints and metrics; the best parameters on the dev set
 count. RUN gets summary.json, the Hugging Face directory of the best seed in model/, GLUE's files
-in predictions/ where there are test sets, and in traces/ attention before and after.
+in predictions/ where there are test sets, and the attention of a few examples in traces/before and
+traces/after: model.safetensors (weights, float16) and trace.json (tokens, texts, labels, names).
 """
 
 import dataclasses

@@ -116,7 +116,10 @@ def _random_segment(
 
 
 def write_plan(path: Path, corpus: TokenCorpus, length: int, short_prob: float, key: str) -> int:
-    """Write the pairs of one pass over a corpus, shuffled, as an array of `PAIR`."""
+    """Write the pairs of one pass over a corpus, shuffled, as an array of `PAIR`.
+
+    Takes 16 bytes of memory per pair while they are shuffled.
+    """
     if length < SPECIAL_TOKENS + 2:
         raise InputError(f"recipe: length {length} has no room for a pair of sentences; 5 has")
     ordered = path.with_name(f"{path.stem}-ordered.npy")

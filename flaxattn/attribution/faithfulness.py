@@ -367,7 +367,13 @@ def removal_masks(
 def curve_areas(
     deletion: Float[np.ndarray, "... K"], insertion: Float[np.ndarray, "... K"]
 ) -> dict[str, Float[np.ndarray, "..."]]:
-    """Numbers that sum up curves whose K values are at equal steps from 0 to 1."""
+    """Numbers that sum up curves whose K values are at equal steps from 0 to 1.
+
+    `deletion` and `insertion` are areas under the curves, by trapezoids; `gap` is insertion minus
+    deletion, 0 on average for a random order and large for faithful scores. `comprehensiveness` is
+    the loss without the largest scores, `sufficiency` the loss with them alone, averaged over the
+    steps between all and none (DeYoung et al. 2020).
+    """
     below, above = _area(deletion), _area(insertion)
     whole = deletion[..., :1]
     return {

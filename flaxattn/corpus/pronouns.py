@@ -52,7 +52,12 @@ class Pronoun(NamedTuple):
 
 
 def read_pronouns(paths: Iterable[Path], form: str, bad: BadRows) -> Iterator[Pronoun]:
-    """The usable pronouns of some files, in order."""
+    """The usable pronouns of some files, in order.
+
+    `form` is `gap` (Webster et al. 2018, TSV with offsets), `winobias` (Zhao et al. 2018, numbered
+    lines with brackets, two in a row with the same two people), or `winogender` (Rudinger et al.
+    2018, the TSV of all sentences).
+    """
     if form not in _FORMS:
         raise InputError(
             f"{form!r} is no form of files with pronouns\nchoose one of {', '.join(_FORMS)}"

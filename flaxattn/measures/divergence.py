@@ -47,7 +47,11 @@ class HeadDivergence:
 def jensen_shannon(
     first: Float[np.ndarray, "*heads Q K"], second: Float[np.ndarray, "*heads Q K"]
 ) -> Float[np.ndarray, "*heads Q"]:
-    """Divergence of each two rows: the entropy of their mean, less the mean of their entropies."""
+    """Divergence of each two rows: the entropy of their mean, less the mean of their entropies.
+
+    In nats, between 0 and log 2. Computed in float64, because differences of close rows would
+    vanish otherwise.
+    """
     p, q = (np.asarray(rows, np.float64) for rows in (first, second))
     apart = _relative(p, (p + q) / 2) + _relative(q, (p + q) / 2)
     return np.clip(apart / 2, 0, np.log(2))

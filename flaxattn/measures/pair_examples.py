@@ -117,7 +117,10 @@ class PairExamples:
 
 
 def gold_weights(gold: GoldPairs, record: AttentionRecord) -> Float[np.ndarray, "L H P"]:
-    """Add up the weights of each pair's gold keys in the row of its first query."""
+    """Add up the weights of each pair's gold keys in the row of its first query.
+
+    Shares between 0 and 1; NaN for a pair that is not judged, such as one whose row is NaN.
+    """
     weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
     rows = weights[:, :, [pair.query[0] for pair in gold.pairs]]
     marked = gold_keys(gold.pairs, weights.shape[-1])

@@ -30,10 +30,12 @@ def word_alignment(
 ) -> list[list[Pair]]:
     """The source word that each target word attended to most while it was written.
 
-    Weights of the chosen layers and heads are averaged. A row of cross-attention belongs to the
-    token that it wrote, `trace.written`, not to the one that the decoder read there. Tokens become
-    words as in Clark et al. 2019, section 4.1: what a source word receives is the sum over its
-    tokens, what a target word gives is the mean over its own. Special tokens are no words.
+    Weights of the chosen layers and heads are averaged; by default the last layer but one, which
+    aligns best in Transformers of six (Garg et al. 2019; Kobayashi et al. 2020). A row of
+    cross-attention belongs to the token that it wrote, `trace.written`, not to the one that the
+    decoder read there. Tokens become words as in Clark et al. 2019, section 4.1: what a source word
+    receives is the sum over its tokens, what a target word gives is the mean over its own. Special
+    tokens are no words.
     """
     found = []
     for b in range(len(trace)):

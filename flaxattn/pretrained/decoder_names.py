@@ -177,6 +177,7 @@ _BUFFERS = (
 
 
 # Hugging Face name       shape ours                            T: transposed, 0/3: first third
+# Weights are `[in, out]` on disk, as ours are, with queries, keys and values in one tensor.
 _GPT2_ROWS = table("""
 wte.weight                VE    words/embedding                          =
 wpe.weight                PE    positions/embedding                      =

@@ -397,6 +397,8 @@ ESM = family(
 
 _WORDS, _DECODER = "embeddings.tok_embeddings.weight", "decoder.weight"
 # Hugging Face name               shape ours                                 T: transposed
+# Queries, keys and values are one tensor on disk, and so are both inner layers of the feed-forward
+# layer, the one with the activation first. The first layer has no LayerNorm before attention.
 _MODERNBERT_ROWS = table(f"""
 {_WORDS}                           VE   embeddings/word/embedding              =
 embeddings.norm.weight             E    embeddings/norm/scale                  =

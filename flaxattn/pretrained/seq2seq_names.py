@@ -134,6 +134,8 @@ SEQ2SEQ = Family(
 
 
 # Name, shape, ours, T: transposed
+# No other library has this model: the names are ours. Kernels are `[out, in]`, as everywhere on
+# disk.
 _RNN_ROWS = table("""
 encoder.words.weight                    VM  words/embedding                        =
 encoder.forward.input.weight            GM  encoder/forward/input/kernel           T

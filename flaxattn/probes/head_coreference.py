@@ -207,6 +207,8 @@ def document_maps(
     """Attention between the words of documents, in order; each is read as far as there is room.
 
     Documents end at the last word that fits; mentions that reach beyond it are left out.
+
+    Holds the maps of a document: 4 L H W² bytes.
     """
     if not isinstance(model, PretrainedBert):
         raise InputError(

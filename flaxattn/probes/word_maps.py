@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attention between the words of a sentence with a tree, out of that between pieces: `WordMaps`.
+"""Attention between the words of a sentence with a tree, from that between tokens: `WordMaps`.
 
-Probes of `dependency` and `parsing` read these. What a word is and where its tokens are, a
-`PositionLabels` tells; nothing is measured here.
+The probes of `dependency` and `parsing` read these. `PositionLabels` says what a word is and where
+its tokens are; nothing is measured here.
 """
 
 import dataclasses

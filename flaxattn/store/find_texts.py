@@ -81,7 +81,10 @@ class ExampleNumbers(Sequence[int]):
 
 
 def read_texts(store: Store, examples: Sequence[int]) -> list[StoredText]:
-    """Texts by their numbers."""
+    """Texts by their numbers.
+
+    Reads the groups of rows that the texts are in.
+    """
     found: dict[int, StoredText] = {}
     wanted = sorted(set(examples))
     while wanted:
@@ -107,7 +110,10 @@ def read_texts(store: Store, examples: Sequence[int]) -> list[StoredText]:
 def search_texts(
     store: Store, words: str, count: int, watch: Watch | None = None
 ) -> Int[np.ndarray, "N"]:
-    """Numbers of the texts that contain some words, in the order of the corpus."""
+    """Numbers of the texts that contain some words, in the order of the corpus.
+
+    Reads the tables of texts up to the last one found, a group of rows at a time.
+    """
     parts: list[np.ndarray] = []
     total = 0
     for shard, start, table in row_groups(store, TEXTS, _SEARCHED, watch):
@@ -140,7 +146,10 @@ def row_groups(
 
 
 def example_of(store: Store, name: str) -> int:
-    """Number of the text of a name."""
+    """Number of the text of a name.
+
+    Reads the ids of the corpus up to it.
+    """
     for shard, start, table in row_groups(store, TEXTS, ["id"]):
         if (place := pc.index(table["id"], name).as_py()) >= 0:
             return shard.manifest.start + start + place

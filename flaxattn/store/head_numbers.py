@@ -89,7 +89,10 @@ class CorpusMeans(NamedTuple):
 
 
 def side_statistics(store: Store) -> dict[str, SideStatistics]:
-    """Sides whose heads have a statistic with one number per query."""
+    """Sides whose heads have a statistic with one number per query.
+
+    Reads one manifest. Empty if the store has no such statistic.
+    """
     found = {}
     for number in store.shards[:1]:
         sides: Mapping[str, Any] = store.shard(number).sides
@@ -147,7 +150,11 @@ def rank_texts(
     words: str = "",
     watch: Watch | None = None,
 ) -> Ranking:
-    """Sort texts by a number of a head."""
+    """Sort texts by a number of a head.
+
+    Reads five columns of the table of heads, a group of rows at a time; with `words`, the tables of
+    texts too.
+    """
     check_head_number(store, number)
     best = Ranking(np.zeros(0, np.int64), np.zeros(0), 0, 0, np.nan, np.nan)
     mask: tuple[int, Bool[np.ndarray, "N"] | None] = (-1, None)  # of the shard that is read
@@ -199,7 +206,10 @@ def _merge(
 
 
 def corpus_means(store: Store, watch: Watch | None = None) -> CorpusMeans:
-    """Means of every statistic with one number per query over all texts, head by head."""
+    """Means of every statistic with one number per query over all texts, head by head.
+
+    Reads the table of heads, a group of rows at a time; memory does not grow with the texts.
+    """
     sides = side_statistics(store)
     names = list(dict.fromkeys(name for about in sides.values() for name in about.statistics))
     if not names:

@@ -48,7 +48,10 @@ class Merged(NamedTuple):
 def merge(
     sources: Sequence[Path], out: Path, *, copy: bool = False, watch: Watch = watch_in_notebooks
 ) -> Merged:
-    """Make one store of the shards of several; it appears when it is whole."""
+    """Make one store of the shards of several; it appears when it is whole.
+
+    Reads and hashes every shard twice, and copies it.
+    """
     stores = check_sources(sources, out, copy=copy)
     draft = out.absolute().with_name(f".{out.absolute().name}.{os.urandom(8).hex()}.part")
     try:

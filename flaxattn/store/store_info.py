@@ -23,7 +23,10 @@ def _size(folder: Path) -> int:
 
 
 def describe(store: Store) -> dict[str, Any]:
-    """Shards, texts, bytes, and what was captured on each side."""
+    """Shards, texts, bytes, and what was captured on each side.
+
+    Reads names and sizes of all files, and every manifest.
+    """
     there = store.shards
     sizes = shard_sizes(store.path)
     size, texts = sum(sizes[number] for number in there), len(store.examples)

@@ -68,7 +68,10 @@ class Findings(NamedTuple):
 
 
 def verify(store: Path, watch: Watch = watch_in_notebooks) -> Findings:
-    """Read all of a store and compare it with its manifests and its plan."""
+    """Read all of a store and compare it with its manifests and its plan.
+
+    Reads and hashes every byte.
+    """
     names = [p.name for p in (store / SHARDS).iterdir()] if (store / SHARDS).is_dir() else []
     numbers = shard_numbers(names)
     damage = list(_strange(names, numbers))

@@ -456,7 +456,12 @@ _SPLITS_AT_SPACE = {"BertPreTokenizer", "ByteLevel", "Metaspace", "Whitespace", 
 
 
 def segments_of(text: str, backend: tokenizers.Tokenizer) -> Iterator[str]:
-    """Yield the segments of a text in order; joined, they are the text."""
+    """Yield the segments of a text in order; joined, they are the text.
+
+    A tokenizer takes some 200 bytes of memory per character of what it reads at once. A text is cut
+    only where its normalizer and pre-tokenizer never join the characters on both sides; where that
+    is unknown, it stays whole.
+    """
     boundary = _boundary(backend) if len(text) > SEGMENT else None
     start = 0
     while boundary and (match := boundary.search(text, start + SEGMENT)):

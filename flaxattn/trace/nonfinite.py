@@ -44,7 +44,7 @@ class NonFinite:
 
 
 def with_lse(capture: Capture) -> Capture:
-    """The request with `lse`, which shows NaN, where attention is requested."""
+    """Add `lse`, in which NaN shows, to a request for attention."""
     attends = capture.weights or capture.scores or capture.stats
     if not attends or "lse" in capture.names:
         return capture

@@ -49,6 +49,9 @@ def without_first(weights: Float[np.ndarray, "*heads Q K"]) -> Float[np.ndarray,
 
     Many heads of a language model leave most of their attention on the first token, whatever it
     says, when they find nothing to look at (Vig & Belinkov 2019 leave it out as null attention).
+
+    The first column is 0. A row whose weight was all there is 0 throughout; NaN in the rest stays
+    NaN.
     """
     rest = weights.copy()
     rest[..., 0] = 0

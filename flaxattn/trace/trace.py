@@ -443,7 +443,12 @@ class _Size(int):
 
 
 class Attentions(np.ndarray):
-    """A NumPy array that torch functions accept and that answers `.size(0)` as a tensor does."""
+    """A NumPy array that torch functions accept and that answers `.size(0)` as a tensor does.
+
+    `Trace.attentions` returns these, so that BertViz and notebooks written for Hugging Face take
+    them unchanged. Nothing in flaxattn computes with this class; torch is imported only when one of
+    its functions is called on such an array.
+    """
 
     @property
     def size(self) -> Any:

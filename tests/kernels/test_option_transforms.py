@@ -186,8 +186,8 @@ def check(implementation, option, transform):
         apply = functools.partial(
             in_shard_map,
             heads="bias" not in dict(option.fixed),  # it is of all heads
-            # jax's interpreter of these kernels keeps one state for all devices: run at once, they
-            # race in it. test_sharded.py cuts calls for any implementation.
+            # jax's interpreter of these kernels keeps one state for all devices and reports races
+            # between them. How calls are cut is tested in test_sharded.py.
             devices=(1, 1) if implementation == "mosaic_gpu" else (2, 2),
         )
 
