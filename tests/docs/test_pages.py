@@ -53,7 +53,9 @@ def run_command(words: list[str], where: str) -> None:
 def run_block(block: Block, names: dict[str, Any]) -> None:
     if block.language == "python":
         text = "\n" * block.line + block.text  # tracebacks name the line of the page
-        exec(compile(text, block.document, "exec"), names)
+        program = compile(text, block.document, "exec")
+        if block.runs:
+            exec(program, names)
     elif block.language == "sh":
         for words in commands(block):
             if block.runs:
