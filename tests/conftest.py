@@ -33,6 +33,9 @@ import pytest
 
 pytest_plugins = ["small_models", "small_checkpoints", "headless_chromium"]  # for several folders
 
+# Tests keep what they compiled, and walking through all of it again and again finds little garbage.
+gc.set_threshold(20_000, 20, 50)
+
 # The same examples in every run, few of them in `make test` and all in `make all`; the first
 # example of a test pays for compilation.
 hypothesis.settings.register_profile(
@@ -70,6 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
     if named - found and not any("[" in word for word in sys.argv):
         raise pytest.UsageError(f"marks `few` that name no case: {sorted(named - found)}")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules out of every collection of garbage that follows."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,7 +37,7 @@ def pair():
 
 def test_same_output(pair):
     module, params, wrapped = pair
-    ours = module.apply({"params": params}, IDS).last_hidden_state
+    ours = jax.jit(module.apply)({"params": params}, IDS).last_hidden_state
     np.testing.assert_allclose(wrapped(IDS).last_hidden_state, ours, atol=1e-6)
 
 

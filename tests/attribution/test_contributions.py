@@ -119,9 +119,9 @@ def seen() -> Any:
     )
     model = PretrainedBert(module, noisy, None, CONFIG, "small")
     capture = Capture(weights=True, value=True, head_output=True)
-    out, state = module.clone(capture=capture, keep_hidden=True).apply(
-        {"params": noisy}, IDS, mutable=["intermediates"]
-    )
+    module = module.clone(capture=capture, keep_hidden=True)
+    apply = jax.jit(functools.partial(module.apply, mutable=["intermediates"]))
+    out, state = apply({"params": noisy}, IDS)
     return model, out, Trace.from_variables(state).encoder
 
 
@@ -154,6 +154,7 @@ def test_value_zeroing_is_the_layer_with_a_value_of_zero() -> None:
     x = out.hidden_states[0]
     bias = layer["attention"]["output"]["bias"][None]
 
+    @jax.jit
     def finish(attended: Any) -> Any:
         y = normed(x[0] + attended, layer["attention_norm"])
         fed = FeedForward(24, "gelu").apply({"params": layer["feed_forward"]}, y)
@@ -165,7 +166,7 @@ def test_value_zeroing_is_the_layer_with_a_value_of_zero() -> None:
         heads, _ = attention(q, k, v * kept[None, :, None, None], implementation="reference")
         return finish(jnp.einsum("bqhd,hde->qe", heads, projections) + bias)
 
-    block = BertLayer(CONFIG).apply({"params": layer}, x)
+    block = jax.jit(BertLayer(CONFIG).apply)({"params": layer}, x)
     kept = np.concatenate([np.ones((1, 6)), 1 - np.eye(6)]).astype(np.float32)
     whole, *without = jax.jit(jax.vmap(layer_with))(kept)
     np.testing.assert_allclose(whole, block[0], atol=2e-5)

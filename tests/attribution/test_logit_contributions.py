@@ -103,7 +103,7 @@ def silenced(model: Any, part: str) -> Any:
     return dataclasses.replace(model, params=jax.tree_util.tree_map_with_path(zero, model.params))
 
 
-@pytest.mark.few("olmo2")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_contributions_add_up_to_the_logit(name: str) -> None:
     assert_adds_up(decoder(name))

@@ -69,8 +69,9 @@ def test_patching_heads_is_a_loop_over_heads(lm: Any) -> None:
         base, _ = outputs(lm, corrupted)
         assert report.corrupted[number] == pytest.approx(base[right] - base[wrong], abs=1e-4)
         for layer, head in np.ndindex(effects.means.shape[:2]):
-            change = fa.Intervention("head_output", values[layer], layers=(layer,), heads=(head,))
-            scores, _ = outputs(lm, corrupted, change)
+            where = np.zeros((len(effects.means), 1, 1, effects.means.shape[1]), bool)
+            where[layer, :, :, head] = True
+            scores, _ = outputs(lm, corrupted, fa.Intervention("head_output", values, where=where))
             expected = scores[right] - scores[wrong] - (base[right] - base[wrong])
             assert effects.each[layer, head, 0, number] == pytest.approx(expected, abs=1e-4)
 

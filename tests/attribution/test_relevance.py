@@ -43,7 +43,7 @@ def test_inputs_add_up_to_the_logit_and_weights_to_half_of_their_head(request, f
     inputs = sum(one.sum() for one in found.tokens.values())
     assert inputs + sum(found.absorbed.values()) == pytest.approx(found.score, abs=1e-3)
     one = found.prediction
-    out = model.module.apply({"params": model.params}, **one.row.given)
+    out = jax.jit(model.module.apply)({"params": model.params}, **one.row.given)
     scores = np.asarray(out.logits)[0, one.position]
     assert scores.argmax() == one.target and found.score == pytest.approx(scores.max(), rel=1e-4)
     # Values have the other half, which a factor on what the head puts out counts too.

@@ -155,7 +155,7 @@ def test_against_relevance_propagation_by_hand():
         with relevance_rules(), input_relevance(probes):
             return module.apply({"params": params}, ids).logits[0, position, token]
 
-    value, found = jax.value_and_grad(logit)({"decoder": jnp.zeros((1, 5))})
+    value, found = jax.jit(jax.value_and_grad(logit))({"decoder": jnp.zeros((1, 5))})
     np.testing.assert_allclose(value, by_hand.logit, rtol=1e-5)
     np.testing.assert_allclose(found["decoder"][0], by_hand.tokens, rtol=2e-3, atol=2e-5)
     np.testing.assert_allclose(by_hand.tokens.sum() + by_hand.absorbed, by_hand.logit, rtol=1e-9)

@@ -67,24 +67,25 @@ def test_each_token_of_a_language_model_is_a_single_call(lm: Any, removal: Any) 
     assert np.abs(results[0].changes["decoder"]).max() > 1e-3
 
 
-def test_means_over_tokens_are_the_ablation(lm: Any, bert: Any, seq2seq: Any) -> None:
-    names = {"encoder": "head_mask", "decoder": "head_mask"}
-    both = {"encoder": "head_mask", "decoder": "decoder_head_mask", "cross": "cross_attn_head_mask"}
-    targets = ["very sad", "the a b c", "is"]
-    for model, second, masks in (
-        (lm, None, names),
-        (with_head(bert, BertForMaskedLM), None, names),
-        (seq2seq, targets, both),
-    ):
-        ablated = fa.ablate(fa.head_task(model, TEXTS, second, batch=2))
-        results = fa.token_losses(model, TEXTS, second, batch=2)
-        for number, found in enumerate(results):
-            assert found.counted.any()
-            assert found.tokens and "[MASK]" not in found.tokens
-            for side, changes in found.changes.items():
-                wanted = ablated.each[masks[side]][..., number]
-                np.testing.assert_allclose(changes[..., found.counted].mean(-1), wanted, atol=1e-5)
-                assert (changes[..., ~found.counted] == 0).all()
+@pytest.mark.few("seq2seq")
+@pytest.mark.parametrize("family", ["gpt2", "bert", "seq2seq"])
+def test_means_over_tokens_are_the_ablation(family: str, request: pytest.FixtureRequest) -> None:
+    model, second = request.getfixturevalue(family), None
+    masks = {"encoder": "head_mask", "decoder": "head_mask"}
+    if family == "seq2seq":
+        masks |= {"decoder": "decoder_head_mask", "cross": "cross_attn_head_mask"}
+        second = ["very sad", "the a b c", "is"]
+    else:
+        model = with_head(model, {"gpt2": GPT2LM, "bert": BertForMaskedLM}[family])
+    ablated = fa.ablate(fa.head_task(model, TEXTS, second, batch=2))
+    results = fa.token_losses(model, TEXTS, second, batch=2)
+    for number, found in enumerate(results):
+        assert found.counted.any()
+        assert found.tokens and "[MASK]" not in found.tokens
+        for side, changes in found.changes.items():
+            wanted = ablated.each[masks[side]][..., number]
+            np.testing.assert_allclose(changes[..., found.counted].mean(-1), wanted, atol=1e-5)
+            assert (changes[..., ~found.counted] == 0).all()
 
 
 def test_what_has_no_loss_of_tokens_is_refused(lm: Any) -> None:

@@ -116,7 +116,7 @@ def run(situation, implementation, capture):
     return jax.jit(functools.partial(door.attention, **given, **options))(*situation.arrays())
 
 
-@pytest.mark.few("one key head, causal-xla", "cap, groups-xla", "deep values-xla")
+@pytest.mark.few("one key head, causal-xla", "cap, groups-xla")
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_every_number_is_that_of_the_loops(situation, implementation):
@@ -138,7 +138,7 @@ def test_every_number_is_that_of_the_loops(situation, implementation):
         )
 
 
-@pytest.mark.few("causal window", "each offset", "cap")
+@pytest.mark.few("each offset", "cap")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_pairs_are_entries_of_the_weights(situation):
     rng = np.random.default_rng(0)

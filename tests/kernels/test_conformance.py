@@ -225,7 +225,7 @@ def error(result, expected):
     return np.abs(result[finite] - expected[finite]).max(initial=0)
 
 
-@pytest.mark.few("xla-segments", "reference-segments")
+@pytest.mark.few("reference-segments")
 @pytest.mark.parametrize(
     ("implementation", "name"), over(NAMES, xla=SOON, reference=SOON, tpu=OF_TPU)
 )

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.kernels.attention import attention
+from flaxattn.kernels import attention as door
 from flaxattn.kernels.contract import Capture, Edits, Sieve
 
+OPTIONS = ("causal", "capture", "edits", "implementation")
+attention = jax.jit(door.attention, static_argnames=OPTIONS)
 Q, K, V = (jax.random.normal(jax.random.key(n), (2, 5, 3, 4)) for n in range(3))
 EVERYTHING = Capture(weights=True, scores=True, stats=("lse", "entropy", "max", "argmax", "sink"))
 

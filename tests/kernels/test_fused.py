@@ -298,7 +298,7 @@ def agree(found, expected, tolerance):
 SOON = ("dropout", "window, sinks, groups", "soft cap")
 
 
-@pytest.mark.few("dropout")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SOON)) for name in CASES]
 )

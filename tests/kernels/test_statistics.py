@@ -163,9 +163,8 @@ def test_uniform_attention_has_known_statistics():
     keys = 20
     zeros = jnp.zeros((1, keys, 1, 4))
     middle = Sieve("three", offsets=(-1, 1))
-    _, seen = door.attention(
-        zeros, zeros, zeros, capture=Capture(stats=("lse", "entropy", "sum_sq", "received", middle))
-    )
+    capture = Capture(stats=("lse", "entropy", "sum_sq", "received", middle))
+    _, seen = jax.jit(functools.partial(door.attention, capture=capture))(zeros, zeros, zeros)
     stats = {name: np.asarray(value)[0, 0] for name, value in seen.stats.items()}
     np.testing.assert_allclose(stats["lse"], np.log(keys), rtol=1e-6)
     np.testing.assert_allclose(stats["entropy"], np.log(keys), rtol=1e-6)
@@ -181,10 +180,10 @@ def test_a_fully_masked_row_has_the_stated_values(implementation):
     mask = jnp.array([[True] * 3, [False] * 3, [True] * 3])[None, None]
     everything = ("lse", "entropy", "max", "argmax", "topk(2)", "distance", "sum_sq", "received")
     near = Sieve("near", offsets=(0, 1))
-    output, seen = door.attention(
-        q, q, q, mask=mask, implementation=implementation,
-        capture=Capture(weights=True, scores=True, stats=(*everything, near)),
-    )  # fmt: skip
+    capture = Capture(weights=True, scores=True, stats=(*everything, near))
+    options = {"capture": capture, "implementation": implementation}
+    attend = jax.jit(functools.partial(door.attention, **options))
+    output, seen = attend(q, q, q, mask=mask)
     row = {name: np.asarray(value)[0, 0, 1] for name, value in seen.stats.items()}
     assert (row["lse"], row["entropy"], row["max"], row["argmax"]) == (-np.inf, 0, 0, -1)
     assert (row["distance"], row["sum_sq"], row["near"]) == (0, 0, 0)

@@ -145,7 +145,7 @@ def arrays():
     ]
 
 
-@pytest.mark.few("offset")
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SKIPPING.values(), ids=SKIPPING)
 def test_every_number_is_right_where_tiles_are_left_out(options):
     given = {

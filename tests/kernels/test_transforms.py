@@ -92,6 +92,7 @@ def expected_gradients():
     return jax.jit(jax.grad(loss, (0, 1, 2)))(*inputs())
 
 
+@pytest.mark.slow
 def test_remat_keeps_gradients():
     found = jax.jit(jax.grad(jax.checkpoint(loss), (0, 1, 2)))(*inputs())
     assert_same(found, expected_gradients(), rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 """Head detectors against attention whose scores are known, and against a head built by hand."""
 
 import dataclasses
+import functools
 import types
 
 import jax
@@ -203,7 +204,8 @@ def model():
 def test_a_model_is_scored_alike_by_its_statistics_and_by_its_weights(model):
     found = fa.detect_heads(model, sequences=4, length=N, seed=3)
     ids = repeated_tokens(4, N, 20, first=0, seed=3)
-    _, state = model.module.apply({"params": model.params}, ids, mutable=["intermediates"])
+    apply = jax.jit(functools.partial(model.module.apply, mutable=["intermediates"]))
+    _, state = apply({"params": model.params}, ids)
     expected = repeat_scores(Trace.from_variables(state), N)
     assert (found.layers, found.heads, found.sequences, found.length) == ((0,), (0, 1), 4, N)
     for kind in KINDS:

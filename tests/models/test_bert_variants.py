@@ -99,7 +99,7 @@ def test_layers_of_an_albert_share_parameters_and_gradients(tmp_path: Path) -> N
     assert abs(slope - exact) <= 0.02 * max(1.0, abs(exact))
 
 
-@pytest.mark.few("roberta", "albert")
+@pytest.mark.few("albert")
 @pytest.mark.parametrize("kind", ["roberta", "albert", "mpnet", "esm"])
 def test_packed_texts_are_what_they_are_alone(kind: str, tmp_path: Path) -> None:
     """Positions begin anew, distances and shared layers are those of each text."""

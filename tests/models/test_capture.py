@@ -87,7 +87,7 @@ CAPTURES = {
 }
 
 
-@pytest.mark.few("everything", "nothing", "head")
+@pytest.mark.few("float32-everything")
 @pytest.mark.parametrize("capture", CAPTURES.values(), ids=CAPTURES)
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_asking_changes_no_output(params, capture, dtype):
@@ -180,6 +180,7 @@ def test_a_statistic_can_be_trained(params):
     assert (ahead - behind) / (2 * STEP) == pytest.approx(length, rel=0.02)
 
 
+@pytest.mark.few("shape1")
 @pytest.mark.parametrize("shape", [(8, 1), (2, 4)])
 def test_on_a_sharded_mesh(params, plain, shape):
     mesh = jax.make_mesh(shape, ("data", "heads"), axis_types=(AxisType.Auto,) * 2)

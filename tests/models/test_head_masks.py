@@ -159,7 +159,8 @@ def test_a_mask_for_each_sequence() -> None:
     mask = np.ones((2, 2, 4), np.float32)
     mask[0, 1, 3] = 0
     given = {"attention_mask": MASK}
-    found = whole.module.apply({"params": whole.params}, IDS, head_mask=mask, **given)
+    apply = jax.jit(whole.module.apply)
+    found = apply({"params": whole.params}, IDS, head_mask=mask, **given)
     second = output(whole, head_mask=mask[:, 1])
     np.testing.assert_allclose(found.last_hidden_state[0], output(whole)[0], atol=2e-6)
     np.testing.assert_allclose(found.last_hidden_state[1], second[1], atol=2e-6)

@@ -91,6 +91,7 @@ def test_an_addition_to_head_outputs_reaches_the_projection(
     np.testing.assert_allclose(slope[0, 0, kept[0]], kernel[0].sum(-1), rtol=1e-5)
 
 
+@pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq"])
 def test_the_output_of_an_initialization_is_that_of_its_parameters(
     family: str, request: pytest.FixtureRequest
@@ -114,6 +115,7 @@ def test_parameters_of_another_number_of_layers_are_refused(bert: Any, count: in
         bert.module.apply({"params": params}, jnp.ones((1, 3), jnp.int32))
 
 
+@pytest.mark.few("1-float32", "9-bfloat16", "100-float32")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, 2, 8, 9, 100])
 def test_embeddings_are_rows_of_the_table(rows: int, dtype: str) -> None:

@@ -223,6 +223,7 @@ def continued(cache: dict[str, Any], ids: Any, encoded: Any, places: Any) -> tup
     )
 
 
+@pytest.mark.few("4")
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_cache_changes_nothing(first: int) -> None:
     """The first tokens at once, the others one by one; what attention saw is the same too."""

@@ -18,18 +18,28 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 # Sums are ordered by shape: of values about 1, float32 differs by some 1e-7.
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+LENGTH = 40  # of the longest text in tokens, or more
 
 
 def states(model, text):
-    """Hidden states `[layers + 1, S, E]` of one text, and which pieces are special."""
+    """Hidden states `[layers + 1, S, E]` of one text, and which tokens are special."""
     reading = model.read([text])
+    size = reading.given["input_ids"].shape[1]
+    given = {"attention_mask": np.ones((1, size), np.int32), **reading.given}
     names = ("input_ids", "attention_mask", "token_type_ids")
-    given = {name: reading.given[name] for name in names if name in reading.given}
+    # Padded to one length, so that one program is compiled for all texts.
+    padding = {"input_ids": getattr(model.config, "pad_token_id", None) or 0}
+    given = {
+        name: np.pad(
+            given[name], ((0, 0), (0, LENGTH - size)), constant_values=padding.get(name, 0)
+        )
+        for name in names
+        if name in given
+    }
     out = model(**given, output_hidden_states=True)
     found = getattr(out, "encoder_hidden_states", None) or out.hidden_states
-    return np.stack([np.asarray(state)[0] for state in found]), np.asarray(
-        reading.metadata.special
-    )[0]
+    special = np.asarray(reading.metadata.special)[0]
+    return np.stack([np.asarray(state)[0, :size] for state in found]), special
 
 
 @pytest.mark.slow

@@ -137,6 +137,7 @@ def test_commands(folder: Path, texts: list[str], tmp_path: Path) -> None:
     assert len(fa.open_store(tmp_path / "store")) == 3
 
 
+@pytest.mark.slow
 def test_the_encoder_alone(encoder: Any, model: Any, texts: list[str], tmp_path: Path) -> None:
     """The same states and weights as in the whole model, a directory of its own, and embeddings."""
     assert "decoder.final_layer_norm.weight" in encoder.report.unexpected

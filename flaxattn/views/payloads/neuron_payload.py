@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.kernels import reference
@@ -290,16 +290,27 @@ def recomputed(
 ) -> Iterator[Recomputed]:
     """Compute attention anew from its terms."""
     for layer, (q, k) in enumerate(zip(query, key, strict=True)):
-        q, k = (jnp.asarray(array.swapaxes(0, 1)[None]) for array in (q, k))
-        added = None if bias is None else jnp.asarray(bias[layer][None])
-        _, found = reference.attention(
-            q,
-            k,
-            k,
-            bias=added,
-            causal=causal,
-            window=None if windows is None else windows[layer],
-            scale=scale,
-            capture=_CAPTURE,
-        )
-        yield Recomputed(np.asarray(found.scores)[0], np.asarray(found.weights)[0])
+        offset = np.arange(k.shape[1]) - np.arange(q.shape[1])[:, None]
+        before, behind = (None, None) if windows is None else windows[layer]
+        allowed = offset <= 0 if causal else np.ones(offset.shape, bool)
+        allowed &= True if before is None else offset >= -before
+        allowed &= True if behind is None else offset <= behind
+        added = None if bias is None else bias[layer]
+        scores, weights = _scores_and_weights(q, k, scale, allowed, added)
+        yield Recomputed(np.asarray(scores), np.asarray(weights))
+
+
+@jax.jit
+def _scores_and_weights(
+    query: Float[Array, "H Q D"],
+    key: Float[Array, "H K D"],
+    scale: Float[Array, ""],
+    allowed: Bool[Array, "Q K"],
+    bias: Float[Array, "H Q K"] | None,
+) -> tuple[Float[Array, "H Q K"], Float[Array, "H Q K"]]:
+    """Scores and weights of one layer; no values are needed for them."""
+    q, k = (array.swapaxes(0, 1)[None] for array in (query, key))
+    added = None if bias is None else bias[None]
+    options = {"mask": allowed[None, None], "bias": added, "scale": scale, "capture": _CAPTURE}
+    captured: Any = reference.attention(q, k, k, **options)[1]
+    return captured.scores[0], captured.weights[0]
