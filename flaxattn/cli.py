@@ -261,7 +261,7 @@ def train_tokenizer(
         )
     if left_out := sum(bad.counts.values()):
         typer.echo(f"left out {left_out} lines or rows that cannot be used")
-    typer.echo(f"wrote {learnt.vocab_size} pieces to {out.resolve()}")
+    typer.echo(f"wrote {learnt.vocab_size} tokens to {out.resolve()}")
 
 
 class _LazyTrain(TyperGroup):

@@ -98,8 +98,8 @@ def _staging(target: Path, beside: bool = False) -> Path:
 def _unfinished(staging: Path | None, error: OSError) -> str:
     """Line with the name of the file at which writing failed; empty before there is any.
 
-    A full disk is told by the writer that meets it, often without a name; then the file is the one
-    that was written to last.
+    A full disk is reported by the writer that meets it, often without a name; then the file is the
+    one that was written to last.
     """
     files = [] if staging is None else [path for path in staging.rglob("*") if path.is_file()]
     named = Path(error.filename) if isinstance(error.filename, str) else None
@@ -279,7 +279,7 @@ def file_inside(
                     raise OSError("it is a link, or lies behind one; links are not followed")
                 status = os.stat(path)
     except ValueError as error:  # half of a pair of surrogates
-        raise OSError(f"{name!r:.200} is no file name") from error
+        raise OSError(f"{name!r:.200} is not a valid file name") from error
     if not stat.S_ISREG(status.st_mode):
         raise OSError("it is a folder, pipe, socket or device, expected a file")
     if size is not None and status.st_size != size:

@@ -73,7 +73,7 @@ def test_a_regular_file_of_the_right_size_is_taken(folder: Path) -> None:
         file_inside(folder, "a/x", 6)
     with pytest.raises(FileNotFoundError):
         file_inside(folder, "a/y")
-    with pytest.raises(OSError, match="is no file name"):
+    with pytest.raises(OSError, match="is not a valid file name"):
         file_inside(folder, "\ud800")
 
 

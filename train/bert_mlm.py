@@ -101,26 +101,26 @@ def pretrain(
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
         base = load_base(recipe)
-        pieces = _tokenizer(files, folder, recipe, tokenizer, base)
+        reader = _tokenizer(files, folder, recipe, tokenizer, base)
         store = folder.path / "corpus"
         with ProgressReporter() as progress:
             progress("reading text", 0)
             corpus = build_corpus(
                 files,
-                pieces,
+                reader,
                 recipe,
                 store,
                 bad=bad,
                 rebuild=folder.fresh or folder.allow_changes,
                 note=functools.partial(progress, "reading text", 0),
             )
-        identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(pieces)}
+        identity = {"data": corpus.digest, "tokenizer": tokenizer_digest(reader)}
         if base is not None:
             identity["start"] = parameters_digest(base.params)
         folder.claim(recipe, identity)
         training, heldout = corpus.split(recipe.heldout_fraction)
-        module = build_module(recipe, pieces) if base is None else module_of(base, recipe)
-        task = build_task(module, recipe, pieces, training, heldout)
+        module = build_module(recipe, reader) if base is None else module_of(base, recipe)
+        task = build_task(module, recipe, reader, training, heldout)
         if base is None:
             assert isinstance(module, BertForPreTraining)
             params = initial_parameters(module, recipe, training)
@@ -130,13 +130,13 @@ def pretrain(
         trained = sharding.gather(done.state.params)
         summary = {
             **run_summary(done, trained, recipe, identity, folder),
-            "training_tokens": int(count_tokens(training, pieces.vocab_size).sum()),
-            "heldout_tokens": int(count_tokens(heldout, pieces.vocab_size).sum()),
+            "training_tokens": int(count_tokens(training, reader.vocab_size).sum()),
+            "heldout_tokens": int(count_tokens(heldout, reader.vocab_size).sum()),
             "rows": corpus.index["rows"],
-            "unigram_loss": unigram_loss(training, heldout, pieces.vocab_size),
+            "unigram_loss": unigram_loss(training, heldout, reader.vocab_size),
         }
         if jax.process_index() == 0:
-            model_directory.save(folder.path / "model", module, trained, tokenizer=pieces)
+            model_directory.save(folder.path / "model", module, trained, tokenizer=reader)
             write_results(folder, "BERT pretrained with flaxattn", command, recipe, summary)
     return summary
 

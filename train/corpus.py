@@ -21,7 +21,7 @@ from flaxattn.train.columns import mapped
 
 INDEX = "corpus.json"
 COLUMNS = ("tokens.npy", "sentences.npy", "documents.npy", "hashes.npy")
-_AT_ONCE = 2**22  # tokens looked at in one piece
+_AT_ONCE = 2**22  # tokens looked at in one chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,22 +115,22 @@ class TokenCorpus:
             TokenCorpus(self.folder, "heldout", fraction),
         )
 
-    def pieces(self) -> Iterator[Integer[np.ndarray, " T"]]:
-        """All ids of this side in a few long pieces, for counting."""
+    def chunks(self) -> Iterator[Integer[np.ndarray, " T"]]:
+        """All ids of this side in a few long chunks, for counting."""
         if not len(self.members):
             return
         runs = np.split(self.members, np.flatnonzero(np.diff(self.members) > 1) + 1)
         for run in runs:
             start, stop = self.sentences[self.documents[[run[0], run[-1] + 1]]]
-            for piece in range(start, stop, _AT_ONCE):
-                yield self.tokens[piece : min(stop, piece + _AT_ONCE)]
+            for chunk in range(start, stop, _AT_ONCE):
+                yield self.tokens[chunk : min(stop, chunk + _AT_ONCE)]
 
 
 def count_tokens(corpus: TokenCorpus, vocabulary: int) -> Int64[np.ndarray, " V"]:
     """Count the occurrences of each id."""
     counts = np.zeros(vocabulary, np.int64)
-    for piece in corpus.pieces():
-        counts += np.bincount(piece, minlength=vocabulary)
+    for chunk in corpus.chunks():
+        counts += np.bincount(chunk, minlength=vocabulary)
     return counts
 
 

@@ -36,7 +36,7 @@ from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
 from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
 from flaxattn.train.documents import check_files
 from flaxattn.train.flops import decoder_flops
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces, read_plain
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks, read_plain
 from flaxattn.train.lm_evaluation import LanguageModelEvaluation, Samples
 from flaxattn.train.lm_model import (
     LanguageModel,
@@ -103,8 +103,8 @@ def train_lm(
         bad = BadRows(recipe.on_error, folder.path)
         data = prepare(files, heldout_files, folder, recipe, bad, tokenizer)
         end = data.config.end_ids[0]
-        pieces = cut_pieces(data.training, recipe.block, recipe.block)
-        rows = TokenRows(data.training, pieces, recipe.block, recipe.pack, end)
+        chunks = cut_chunks(data.training, recipe.block, recipe.block)
+        rows = TokenRows(data.training, chunks, recipe.block, recipe.pack, end)
         recipe = recipe.for_rows(len(rows), data.config.hidden_size)
         folder.claim(recipe, data.identity)
         module = build_module(data.config, recipe)
@@ -121,7 +121,7 @@ def train_lm(
             "rows": data.training.index["rows"],
             "unigram_loss": unigram_loss(data.training, data.heldout, size),
             "rows_of_tokens": len(rows),
-            "filled": round(float(pieces.size.sum()) / (len(rows) * recipe.block), 4),
+            "filled": round(float(chunks.size.sum()) / (len(rows) * recipe.block), 4),
         }
         summary["result"] = best_metrics(summary)
         if jax.process_index() == 0:
@@ -201,10 +201,10 @@ def build_task(
 ) -> loop.Task:
     """Build the task of the loop: loss, optimiser, batches and evaluation."""
     loss, block = loss_function(module), recipe.block
-    pieces = cut_pieces(data.heldout, block, recipe.step_of_windows)
+    chunks = cut_chunks(data.heldout, block, recipe.step_of_windows)
     heldout = TokenRows(
         data.heldout,
-        pieces.first(recipe.evaluate_tokens),
+        chunks.first(recipe.evaluate_tokens),
         block,
         recipe.pack,
         data.config.end_ids[0],
@@ -294,7 +294,7 @@ class TextFeed:
         return batch
 
     def names(self, step: int) -> list[str]:
-        """Document and tokens of every piece of the batch, and numbers of its repeated rows."""
+        """Document and tokens of every chunk of the batch, and numbers of its repeated rows."""
         count = self._recipe.repeated_rows
         repeats = [f"repeated row {n}" for n in range(step * count, (step + 1) * count)]
         return self._rows.names(self._numbers(step)) + repeats

@@ -4,7 +4,7 @@
 
 Documents share rows and do not see each other: each has a segment of its own and counts its
 positions from 0. What a token has to predict comes as a label, so the last token of a document has
-the end of the text for one, and the last of a cut-off piece the token that goes on. No token
+the end of the text for one, and the last of a cut-off chunk the token that goes on. No token
 predicts anything of another document. This file knows no model.
 """
 
@@ -23,17 +23,17 @@ from flaxattn.train.documents import read_texts
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.packing import AnyArray, packing_of, places_of, row_table, spread
 
-_WINDOW = 2**15  # pieces that rows are made of together
+_WINDOW = 2**15  # chunks that rows are made of together
 
 
 class TextBatch(NamedTuple):
-    """B rows of S tokens; a row holds documents, or pieces of them, one after the other.
+    """B rows of S tokens; a row holds documents, or chunks of them, one after the other.
 
     Attributes:
         input_ids: tokens.
         attention_mask: 1 on tokens, 0 on padding.
-        position_ids: place within the piece.
-        segment_ids: number of the piece in its row, from 1; 0 on padding.
+        position_ids: place within the chunk.
+        segment_ids: number of the chunk in its row, from 1; 0 on padding.
         labels: the token that follows each in its document; after the last one the end of the text.
         label_mask: 1 where a prediction counts.
     """
@@ -46,7 +46,7 @@ class TextBatch(NamedTuple):
     label_mask: Float32[AnyArray, "B S"]
 
 
-class Pieces(NamedTuple):
+class Chunks(NamedTuple):
     """n stretches of tokens of a corpus, each of one document.
 
     Attributes:
@@ -61,11 +61,11 @@ class Pieces(NamedTuple):
     skipped: Int64[np.ndarray, " n"]
     last: Bool[np.ndarray, " n"]
 
-    def first(self, tokens: int) -> "Pieces":
-        """The first pieces, as many as it takes for so many predictions; 0 for all."""
+    def first(self, tokens: int) -> "Chunks":
+        """The first chunks, as many as it takes for so many predictions; 0 for all."""
         counted = np.cumsum(self.size - self.skipped)
         stop = int(np.searchsorted(counted, tokens)) + 1 if tokens else len(counted)
-        return Pieces(*(column[:stop] for column in self))
+        return Chunks(*(column[:stop] for column in self))
 
 
 def read_plain(
@@ -78,7 +78,7 @@ def read_plain(
             yield [apart.join(text)]
 
 
-def cut_pieces(corpus: TokenCorpus, block: int, stride: int) -> Pieces:
+def cut_chunks(corpus: TokenCorpus, block: int, stride: int) -> Chunks:
     """Windows of documents that predict each token after the first of a document exactly once."""
     starts = corpus.sentences[corpus.documents]
     begin, end = starts[corpus.members], starts[corpus.members + 1]
@@ -87,7 +87,7 @@ def cut_pieces(corpus: TokenCorpus, block: int, stride: int) -> Pieces:
     number = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)
     offset = number * stride
     left = np.repeat(length, windows) - offset
-    return Pieces(
+    return Chunks(
         start=np.repeat(begin, windows) + offset,
         size=np.minimum(block, left),
         skipped=np.where(number > 0, block - stride, 0),
@@ -96,20 +96,20 @@ def cut_pieces(corpus: TokenCorpus, block: int, stride: int) -> Pieces:
 
 
 class TokenRows:
-    """Pieces of a corpus in rows of S tokens, any of which come as a batch.
+    """Chunks of a corpus in rows of S tokens, any of which come as a batch.
 
-    Memory: 48 bytes per piece; the tokens stay on disk.
+    Memory: 48 bytes per chunk; the tokens stay on disk.
     """
 
     def __init__(
-        self, corpus: TokenCorpus, pieces: Pieces, block: int, most: int, end_id: int
+        self, corpus: TokenCorpus, chunks: Chunks, block: int, most: int, end_id: int
     ) -> None:
         """Pack."""
-        self.block, self.pieces = block, pieces
+        self.block, self.chunks = block, chunks
         self._corpus, self._most, self._end = corpus, most, end_id
         order, counts = [], [np.zeros(1, np.int64)]
-        for first in range(0, len(pieces.size), _WINDOW):
-            table = row_table(pieces.size[first : first + _WINDOW], block, most)
+        for first in range(0, len(chunks.size), _WINDOW):
+            table = row_table(chunks.size[first : first + _WINDOW], block, most)
             order.append(table[table >= 0] + first)
             counts.append((table >= 0).sum(1))
         self._order, self._firsts = np.concatenate(order), np.cumsum(np.concatenate(counts))
@@ -120,8 +120,8 @@ class TokenRows:
     def batch(self, numbers: Int[np.ndarray, " b"], count: int | None = None) -> TextBatch:
         """Some rows."""
         rows = len(numbers) if count is None else count
-        row, number, piece = self._of(numbers)
-        found = Pieces(*(column[piece] for column in self.pieces))
+        row, number, chunk = self._of(numbers)
+        found = Chunks(*(column[chunk] for column in self.chunks))
         sizes, place = found.size.astype(np.int32), np.arange(self.block)
         places = places_of(row, number, sizes)
         index = np.minimum(found.start[:, None] + place, len(self._corpus.tokens) - 1)
@@ -144,10 +144,10 @@ class TokenRows:
 
     def names(self, numbers: Int[np.ndarray, " b"]) -> list[str]:
         """Sources of some rows, for a person to find them."""
-        piece = self._of(numbers)[2]
+        chunk = self._of(numbers)[2]
         starts = self._corpus.sentences[self._corpus.documents]
         found = []
-        for start, size in zip(self.pieces.start[piece], self.pieces.size[piece], strict=True):
+        for start, size in zip(self.chunks.start[chunk], self.chunks.size[chunk], strict=True):
             document = int(np.searchsorted(starts, start, side="right")) - 1
             first = start - starts[document]
             found.append(f"document {document}, tokens {first} to {first + size - 1}")
@@ -156,7 +156,7 @@ class TokenRows:
     def _of(
         self, numbers: Int[np.ndarray, " b"]
     ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """Row, number in the row, and number of each piece of some rows."""
+        """Row, number in the row, and number of each chunk of some rows."""
         firsts = self._firsts[numbers]
         counts = self._firsts[np.asarray(numbers) + 1] - firsts
         row = np.repeat(np.arange(len(numbers)), counts)
@@ -164,18 +164,18 @@ class TokenRows:
         return row, number, self._order[firsts[row] + number]
 
 
-def bytes_of_pieces(tokenizer: Tokenizer) -> Int64[np.ndarray, " V"]:
+def bytes_per_token(tokenizer: Tokenizer) -> Int64[np.ndarray, " V"]:
     """Number of UTF-8 bytes of each token of a vocabulary; special ones have none.
 
-    Exact for byte-level pieces; of other tokenizers, what decoding each piece by itself gives.
+    Exact for byte-level chunks; of other tokenizers, what decoding each chunk by itself gives.
     """
     backend = tokenizer.backend
     added = backend.get_added_tokens_decoder()
     exact = isinstance(backend.decoder, decoders.ByteLevel)
     sizes = np.zeros(tokenizer.vocab_size, np.int64)
-    for piece, number in backend.get_vocab().items():
+    for chunk, number in backend.get_vocab().items():
         if number in added:
-            sizes[number] = 0 if added[number].special else len(piece.encode())
-        else:  # a byte-level piece has a letter for each byte
-            sizes[number] = len(piece) if exact else len(backend.decode([number]).encode())
+            sizes[number] = 0 if added[number].special else len(chunk.encode())
+        else:  # a byte-level chunk has a letter for each byte
+            sizes[number] = len(chunk) if exact else len(backend.decode([number]).encode())
     return sizes

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation of a language model in training: numbers on held-out text, and generated texts.
 
-Numbers come from windows that overlap, see `lm_data.cut_pieces`: each token is scored once.
+Numbers come from windows that overlap, see `lm_data.cut_chunks`: each token is scored once.
 """
 
 import json
@@ -22,7 +22,7 @@ from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.lm_data import TokenRows, bytes_of_pieces
+from flaxattn.train.lm_data import TokenRows, bytes_per_token
 from flaxattn.train.lm_model import LanguageModel
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.sealed_rows import RowChain, read_rows
@@ -47,7 +47,7 @@ class LanguageModelEvaluation:
     ) -> None:
         """Prepare."""
         self._rows, self._recipe, self._mesh, self._samples = rows, recipe, mesh, samples
-        self._bytes = bytes_of_pieces(tokenizer)
+        self._bytes = bytes_per_token(tokenizer)
         one = {"words": jnp.ones(())}
         self._sums = jax.jit(lambda params, batch: loss(params, batch, None, one)[1])
 

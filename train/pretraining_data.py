@@ -79,8 +79,8 @@ class Vocabulary:
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
         """The special ids and the tokens that go on with a word."""
         t = tokenizer
-        pieces = continuation_pieces(t)
-        return cls(t.vocab_size, t.cls_id, t.sep_id, t.pad_id, t.mask_id, pieces)
+        continuations = continuation_tokens(t)
+        return cls(t.vocab_size, t.cls_id, t.sep_id, t.pad_id, t.mask_id, continuations)
 
 
 class Batches:
@@ -346,11 +346,11 @@ class Masked(NamedTuple):
     weights: Float32[np.ndarray, "B P"]
 
 
-def continuation_pieces(tokenizer: Tokenizer) -> Bool[np.ndarray, " V"]:
+def continuation_tokens(tokenizer: Tokenizer) -> Bool[np.ndarray, " V"]:
     """Mask of the tokens of a WordPiece vocabulary that continue a word, such as `##ing`."""
     table = np.zeros(tokenizer.vocab_size, bool)
-    for piece, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
-        table[number] = piece.startswith("##") and len(piece) > 2
+    for token, number in tokenizer.backend.get_vocab(with_added_tokens=True).items():
+        table[number] = token.startswith("##") and len(token) > 2
     return table
 
 

@@ -194,7 +194,7 @@ def _masked(model: Pretrained, row: TokenizedTexts, position: int) -> TokenizedT
     ids = np.array(row.given["input_ids"])
     ids[:, position] = tokenizer.mask_id
     tokens = list(row.metadata.tokens[0])
-    tokens[position] = tokenizer.pieces([tokenizer.mask_id])[0]
+    tokens[position] = tokenizer.readable_tokens([tokenizer.mask_id])[0]
     metadata = dataclasses.replace(row.metadata, tokens=[tokens])
     return dataclasses.replace(row, given={**row.given, "input_ids": ids}, metadata=metadata)
 
@@ -204,7 +204,7 @@ def _name(model: Pretrained, target: int) -> str:
     if isinstance(model.module, CLASSIFIERS):
         return str(target)
     tokenizer: Any = model.target_reader
-    return tokenizer.pieces([target])[0]
+    return tokenizer.readable_tokens([target])[0]
 
 
 def _check(

@@ -274,8 +274,8 @@ def _check_lengths(mask: np.ndarray, start: int) -> None:
     short = np.flatnonzero((mask != 0).sum(1) < 2)
     if len(short):
         raise InputError(
-            f"Text {start + int(short[0])} (from 0) is a single token, after which nothing is "
-            "told.\nLeave it out."
+            f"Text {start + int(short[0])} (from 0) is a single token: nothing is predicted.\n"
+            "Leave it out."
         )
 
 

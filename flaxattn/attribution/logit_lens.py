@@ -26,7 +26,7 @@ from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import pieces_of
+from flaxattn.pretrained.source_reader import tokens_of
 from flaxattn.trace.layer_predictions import LogitLens
 
 
@@ -146,9 +146,9 @@ def _of_text(
     reader = model.target_reader
     own = found.targets[-1]
     return LogitLens(
-        tokens=pieces_of(reader, reading.given[name])[0],
-        targets=pieces_of(reader, own[None])[0],
-        alternatives=[pieces_of(reader, state) for state in found.best],
+        tokens=tokens_of(reader, reading.given[name])[0],
+        targets=tokens_of(reader, own[None])[0],
+        alternatives=[tokens_of(reader, state) for state in found.best],
         follows=follows[0],
         target_ids=own,
         best_ids=found.best,

@@ -30,7 +30,7 @@ from flaxattn.models.interventions import Intervention, site_values, with_interv
 from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pretrained.model_types import CLASSIFIERS
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.source_reader import pieces_of
+from flaxattn.pretrained.source_reader import tokens_of
 
 Removal = Literal["zero", "mean"]
 
@@ -137,7 +137,7 @@ def token_losses(
             here = real[row]
             results.append(
                 TokenLosses(
-                    tokens=pieces_of(model.target_reader, ids[row : row + 1, here])[0],
+                    tokens=tokens_of(model.target_reader, ids[row : row + 1, here])[0],
                     losses=losses[row, here].astype(np.float64),
                     counted=counted[row, here],
                     changes=_by_side(sizes, changes[:, row, here].astype(np.float64)),

@@ -161,12 +161,12 @@ def query(
     layer, number = _head(head, opened.layers)
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token
     loaded = from_pretrained(model or opened.facts["model"]["name"])
-    position, piece, vector = token_vector(loaded, opened, text, place, layer, number)
+    position, found, vector = token_vector(loaded, opened, text, place, layer, number)
     hits = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
     counts = histograms(hits)
     if as_json:
         said = {
-            "query": {"text": text, "position": position, "token": piece},
+            "query": {"text": text, "position": position, "token": found},
             "layer": layer,
             "head": number,
             "kind": opened.kind,
@@ -177,7 +177,7 @@ def query(
         typer.echo(json.dumps(said, indent=1))
         return
     where = f"layer {layer}" if number is None else f"head {layer}.{number}"
-    title = f"{opened.kind} of {where} at {piece!r}: the nearest of {len(opened):,} tokens"
+    title = f"{opened.kind} of {where} at {found!r}: the nearest of {len(opened):,} tokens"
     console = Console(highlight=False)
     console.print(_table(title, hits))
     for whose, kinds in counts.items():

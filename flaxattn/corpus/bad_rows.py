@@ -61,7 +61,7 @@ FIXES: Mapping[str, str] = {
     "another-text": "give the trees of the texts that were extracted, in their order",
     "mention": "mark the pronoun, and the two people it may mean, as the others are",
     "entity": "write CoNLL-2012 or CoNLL-U, and end every mention in its document",
-    "no-pieces": "correct the word, or take another tokenizer",
+    "no-tokens": "correct the word, or take another tokenizer",
 }
 
 # Codes that concern a whole file: none of its rows were read.

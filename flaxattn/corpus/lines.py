@@ -148,11 +148,11 @@ def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
     What follows that beginning is looked at when the next line is asked for.
     """
     held, over = b"", False  # a line without its end yet; whether its beginning was returned
-    while piece := file.readline(LONGEST + 1):
-        if not held and piece.endswith(b"\n") and b"\r" not in piece:
-            yield piece
+    while block := file.readline(LONGEST + 1):
+        if not held and block.endswith(b"\n") and b"\r" not in block:
+            yield block
             continue
-        lines = (held + piece).splitlines(keepends=True)
+        lines = (held + block).splitlines(keepends=True)
         held = b"" if lines[-1].endswith(b"\n") else lines.pop()  # LF may follow a CR
         yield from lines[over:]
         over = over and not lines

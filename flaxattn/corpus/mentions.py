@@ -15,7 +15,7 @@ _KINDS = {
     **dict.fromkeys(("PRON", "PRP", "PRP$", "WP", "WP$"), PRONOUN),
     **dict.fromkeys(("PROPN", "NNP", "NNPS"), PROPER),
 }
-_PIECE = re.compile(r"(\(?)([^()]+)(\)?)")
+_BRACKET = re.compile(r"(\(?)([^()]+)(\)?)")
 _NAME = re.compile(r"[^-\[]+")
 
 
@@ -94,12 +94,12 @@ def brackets(said: str) -> list[Bracket] | None:
     found = []
     for part in said.split("|"):
         place = 0
-        for piece in _PIECE.finditer(part):
-            name = _NAME.match(piece[2])
-            if piece.start() != place or name is None or not (piece[1] or piece[3]):
+        for match in _BRACKET.finditer(part):
+            name = _NAME.match(match[2])
+            if match.start() != place or name is None or not (match[1] or match[3]):
                 return None
-            found.append(Bracket(name[0], bool(piece[1]), bool(piece[3])))
-            place = piece.end()
+            found.append(Bracket(name[0], bool(match[1]), bool(match[3])))
+            place = match.end()
         if not part or place != len(part):
             return None
     return found

@@ -3,7 +3,7 @@
 """The texts of a corpus, or its pairs of texts, one at a time and numbered.
 
 What a row is decides `rows`; how many tokens a text has is not known here. Ids are data: they are
-told and compared, and nothing is ever named after them.
+reported and compared, and nothing is ever named after them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -51,7 +51,7 @@ from flaxattn.store.token_index import (
     HeadIndex,
     HeadIndexWriter,
 )
-from flaxattn.text.words import pieces_of_words
+from flaxattn.text.words import positions_of_words
 from flaxattn.trace.trace import Trace
 
 _POSITIONS = 32_768  # of a shard
@@ -242,9 +242,9 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
             column.append(value)
         special = window[number].special.tolist()
         kinds = _kinds(text, offsets, special)
-        pieces = reading.metadata.tokens[0][: len(special)]
+        readable = reading.metadata.tokens[0][: len(special)]
         for place, added in enumerate(special):
-            row = (number, place, pieces[place], *offsets[place], added, *kinds[place])
+            row = (number, place, readable[place], *offsets[place], added, *kinds[place])
             for column, value in zip(tokens.values(), row, strict=True):
                 column.append(value)
     return texts, tokens
@@ -261,7 +261,7 @@ def _kinds(
     if text.sentence is None:
         return found
     words = text.sentence.words
-    places = pieces_of_words([(word.start, word.stop) for word in words], offsets, special)
+    places = positions_of_words([(word.start, word.stop) for word in words], offsets, special)
     for number in reversed(range(len(words))):
         word = words[number]
         way = None if word.governor == NO_GOVERNOR else word.governor - number
@@ -309,7 +309,7 @@ def _windows(reads: Iterable[TokenizedText]) -> Iterator[list[TokenizedText]]:
 
 def _place(read: TokenizedText, token: int | str) -> int:
     """The position of a token in its text."""
-    pieces, size = read.reading.metadata.tokens[0], read.reading.lengths[0]
+    tokens, size = read.reading.metadata.tokens[0], read.reading.lengths[0]
     if isinstance(token, int):
         if 0 <= token < size:
             return token
@@ -318,11 +318,11 @@ def _place(read: TokenizedText, token: int | str) -> int:
         pattern = rf"(?<!\w){re.escape(token)}(?!\w)"
         found = re.search(pattern, read.text.text) if token else None
         if found is not None:
-            (places,) = pieces_of_words([found.span()], read.offsets, read.special.tolist())
+            (places,) = positions_of_words([found.span()], read.offsets, read.special.tolist())
             if places:
                 return places[0]
         message = f"there is no word {token!r} in the text"
-    shown = " ".join(f"{n}:{piece}" for n, piece in enumerate(pieces[: min(size, 12)]))
+    shown = " ".join(f"{n}:{name}" for n, name in enumerate(tokens[: min(size, 12)]))
     more = " …" if size > 12 else ""
     raise InputError(f"{message}\nits tokens are {shown}{more}\ngive a number or a word of it")
 

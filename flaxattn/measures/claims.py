@@ -24,7 +24,7 @@ _LABELS = {
     "own token": ScoreSpec("pattern", "own"),
     "same or related token": ScoreSpec("pattern", "same token, score"),
     "same token in the other text": ScoreSpec("pattern", "other text, score"),
-    "other pieces of the word": ScoreSpec("pattern", "word, score"),
+    "other tokens of the word": ScoreSpec("pattern", "word, score"),
     "delimiter": ScoreSpec("pattern", "delimiter"),
     "bag of words": ScoreSpec("pattern", "block entropy"),
     "positional: next": ScoreSpec("strongest", "next"),
@@ -42,7 +42,7 @@ class Claim(NamedTuple):
         layer: Number of the layer.
         head: Number of the head.
         value: What it rests on, a mean over texts.
-        told: What else is known, in words.
+        detail: What else is known, in words.
         side: `encoder`, `decoder` or `cross`.
         texts: Those that show it best, the best first.
     """
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
     layer: int
     head: int
     value: float
-    told: str = ""
+    detail: str = ""
     side: str = "encoder"
     texts: Sequence[TopText] = ()
 
@@ -82,24 +82,24 @@ def measure_claims(
         if column is None or column not in tally.moments:
             continue
         at = tally.layers.index(label.layer), tally.heads.index(label.head)
-        told = ", ".join(f"{name} {number:.2f}" for name, number in label.evidence.items())
+        detail = ", ".join(f"{name} {number:.2f}" for name, number in label.evidence.items())
         value = float(tally.moments[column].mean[at])
         where = label.layer, label.head
         texts = evidence.of(column, *at)
-        claims.append(Claim(_pattern(label.label), *where, value, told, side, texts))
+        claims.append(Claim(_pattern(label.label), *where, value, detail, side, texts))
     for column, moments in tally.moments.items():
         there = moments.counts > 0
         spread = np.ptp(moments.mean[there]) if there.any() else 0
         if column.kind != "mean" or spread < _ALIKE:
             continue  # of heads that are all alike none has the most
         known = np.where(there, moments.mean, -np.inf)
-        for told, at in zip(_RANKS, np.argsort(-known, axis=None, kind="stable"), strict=False):
+        for rank, at in zip(_RANKS, np.argsort(-known, axis=None, kind="stable"), strict=False):
             i, j = (int(n) for n in np.unravel_index(at, known.shape))
             if not there[i, j]:
                 break  # the rest is known of no text
             where = tally.layers[i], tally.heads[j]
             texts = evidence.of(column, i, j)
-            claims.append(Claim(column.name, *where, float(known[i, j]), told, side, texts))
+            claims.append(Claim(column.name, *where, float(known[i, j]), rank, side, texts))
     return _sorted(claims)
 
 

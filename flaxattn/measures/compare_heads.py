@@ -347,7 +347,7 @@ def _comparable(
 
 
 def _check_tokens(first: Trace, second: Trace) -> None:
-    """Both read the same pieces: then rows and columns mean the same."""
+    """Both read the same tokens: then rows and columns mean the same."""
     for name in ("tokens", "decoder_tokens"):
         ours, theirs = ([list(row) for row in getattr(t, name)] for t in (first, second))
         if ours != theirs or not first.tokens:

@@ -123,7 +123,7 @@ def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
     add(
         "other text, score", "same token elsewhere", across > 0, len(layout) / np.maximum(across, 1)
     )
-    _add_pieces(terms, layout)
+    _add_word_tokens(terms, layout)
     add("delimiter", "special", plain)
     add("block", "block", plain)
     size = ((layout.segments[:, None] == layout.segments) & plain).sum(1)
@@ -131,17 +131,17 @@ def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
     add("block entropy", "entropy in block", many, 1 / np.log(np.maximum(size, 2)))
 
 
-def _add_pieces(terms: Terms, layout: PositionLabels) -> None:
+def _add_word_tokens(terms: Terms, layout: PositionLabels) -> None:
     """Other tokens of the same word, and those of them that are no neighbours."""
     words: dict[int, list[int]] = {}
     for place, word in enumerate(layout.spelt.tolist()):
         words.setdefault(word, []).append(place)
     words.pop(-1, None)
     found = [
-        (i, j, 1 / (len(pieces) - 1))
-        for pieces in words.values()
-        for i in pieces
-        for j in pieces
+        (i, j, 1 / (len(tokens) - 1))
+        for tokens in words.values()
+        for i in tokens
+        for j in tokens
         if i != j
     ]
     if found:

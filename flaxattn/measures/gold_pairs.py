@@ -48,7 +48,7 @@ _ABOUT = {
     "copy": "each target token and the source tokens that read the same",
     "same token": "each token and all occurrences of it",
     "other text": "each token and the same token in the other text",
-    "word": "each piece and the other pieces of its word",
+    "word": "each token and the other tokens of its word",
     "rare": "each token and the rarest token of the text",
     "dependency": "each word and the words that it is linked to in the tree",
 }

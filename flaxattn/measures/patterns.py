@@ -101,7 +101,7 @@ def _add_patterns(means: Means, lifted: Mapping[str, Bool[np.ndarray, "L H"]], a
     for name, label, least in (
         ("same token", "same or related token", REPEATED),
         ("other text", "same token in the other text", ELSEWHERE),
-        ("word", "other pieces of the word", REPEATED),
+        ("word", "other tokens of the word", REPEATED),
     ):
         if name in lifted:
             mass = means[name]

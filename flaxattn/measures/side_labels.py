@@ -62,20 +62,20 @@ def self_labels(layout: PositionLabels) -> SideLabels:
 
 
 def cross_labels(
-    written: Sequence[str], pieces: Sequence[str], special: Bool[np.ndarray, " K"]
+    written: Sequence[str], tokens: Sequence[str], special: Bool[np.ndarray, " K"]
 ) -> SideLabels:
     """Labels of attention from a target to its source."""
-    queries, keys = len(written), len(pieces)
-    numbers = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
-    own = np.array([numbers.get(piece, -1) for piece in written], np.int32)
-    tokens = np.where(special, -1, [numbers[piece] for piece in pieces])
+    queries, keys = len(written), len(tokens)
+    numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    own = np.array([numbers.get(token, -1) for token in written], np.int32)
+    key_tokens = np.where(special, -1, [numbers[token] for token in tokens])
     centre = (2 * np.arange(queries) + 1) * keys // (2 * max(queries, 1))
     last = max(np.flatnonzero(~special), default=-1)
     ends = special & (np.arange(keys) > last)
     labels = _labels(
         key_class=_classes(special, ends),
         query_labels=np.stack([own, centre - 1, centre, centre + 1]),
-        key_labels=np.stack([tokens, np.arange(keys)]),
+        key_labels=np.stack([key_tokens, np.arange(keys)]),
     )
     return SideLabels(labels, queries, keys)
 

@@ -60,11 +60,11 @@ def self_terms(
 
 
 def cross_terms(
-    written: Sequence[str], pieces: Sequence[str], special: Bool[np.ndarray, " K"]
+    written: Sequence[str], tokens: Sequence[str], special: Bool[np.ndarray, " K"]
 ) -> Terms:
     """Scores of attention from a target to its source."""
-    terms = Terms(cross_labels(written, pieces, special))
-    _add_sets(terms, _CROSS, np.ones((len(written), len(pieces)), bool))
+    terms = Terms(cross_labels(written, tokens, special))
+    _add_sets(terms, _CROSS, np.ones((len(written), len(tokens)), bool))
     _add_means(terms, _CROSS)
     return terms
 

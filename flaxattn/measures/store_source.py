@@ -153,7 +153,7 @@ class _Reader:
         """Texts and their layouts, with trees where these are given."""
         count = min(len(self.store), self.reading.limit or len(self.store))
         trees = self._trees(count) if self.asked.annotated else None
-        pieces: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for number in range(count):
             metadata, name = self.store.shard_of(number)[1].metadata(number), str(number)
             texts = list(metadata.texts[0]) if metadata.texts else [""]
@@ -163,7 +163,7 @@ class _Reader:
                 if sentence is None:
                     continue
                 name = sentence.id
-            tokens = [pieces.setdefault(piece, len(pieces)) for piece in metadata.tokens[0]]
+            tokens = [numbers.setdefault(token, len(numbers)) for token in metadata.tokens[0]]
             layout = labels_of(metadata, tokens=np.array(tokens), name=name)
             if sentence is not None:
                 joined = self._joined(layout, metadata, sentence)
@@ -209,7 +209,7 @@ class _Reader:
         try:
             offsets = offsets_in(sentence.text, metadata, layout)
         except PlaceError as error:
-            return _other(sentence, error.start, metadata.tokens[0][error.piece])
+            return _other(sentence, error.start, metadata.tokens[0][error.token])
         return with_tree(layout, sentence, offsets, cut)
 
 

@@ -53,10 +53,10 @@ def word_weights(
     heads: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "T S"]:
     """Cross-attention of one sequence between words, as `word_alignment` compares it."""
-    pieces = piece_weights(trace, sequence, layer, heads)
+    tokens = token_weights(trace, sequence, layer, heads)
     written, read = word_members(trace, sequence)
     means = written / np.maximum(written.sum(0), 1)
-    return (means.T @ pieces @ read).astype(np.float32)
+    return (means.T @ tokens @ read).astype(np.float32)
 
 
 def word_members(
@@ -73,7 +73,7 @@ def word_members(
     return written, _members(trace.words, trace.special, trace.mask, b, width)
 
 
-def piece_weights(
+def token_weights(
     trace: Trace,
     sequence: int = 0,
     layer: int | Sequence[int] | None = None,

@@ -142,7 +142,7 @@ def vocabulary_scores(
     *,
     dtype: Dtype | None = None,
 ) -> Float[Array, "*tokens V"]:
-    """Scores of every piece: products with its embedding, and its bias."""
+    """Scores of every token: products with its embedding, and its bias."""
     x, embedding, bias = promote_dtype(x, embedding, bias, dtype=dtype)
     flat = x.reshape(-1, x.shape[-1])
     # XLA's product of a single row with a transposed matrix is many times slower on CPU.

@@ -133,9 +133,9 @@ class Summary(NamedTuple):
 class Decoder(nn.Module):
     """A unit that looks at the source before every step, and a maxout readout (A.2.2).
 
-    Step i has read the words before y: it looks at the source from its state s, reads y and what it
-    saw into the next state, and hands s, y and what it saw to the readout. Without attention, what
-    it sees is a `Summary` of the source, the same at every step.
+    In step i, the state s queries the source for a context c; s, y (the previous word) and c give
+    the next state and go to the readout. Without attention, c is a `Summary` of the source, the
+    same at every step.
 
     Parameters beside those of its parts: `context [2 N, 3 N]`.
 
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
     def _steps(
         self, words: Array, source: Alignment | Summary, start: Array, mask: Array | None
     ) -> tuple[Array, Look, Array]:
-        """The last state, and of every step what it saw and the state it began with."""
+        """The last state, and for every step the context and the state it began with."""
         n, asked = self.config.hidden_size, self._asked()
         given, update = GatedUnit(n, self.dtype, name="unit")(words)
         kernel = self.param("context", nn.initializers.lecun_normal(), (2 * n, 3 * n))

@@ -19,8 +19,8 @@ from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
-from flaxattn.text.token_spans import piece_spans
-from flaxattn.text.words import pieces_of_words
+from flaxattn.text.token_spans import token_spans
+from flaxattn.text.words import positions_of_words
 from flaxattn.trace.trace import Trace
 
 WINDOW = 4096
@@ -106,7 +106,7 @@ def offsets_in(text: str, trace: Trace, layout: PositionLabels) -> list[tuple[in
     """Half-open range of characters of each token of a text that was recorded."""
     if trace.spans and trace.texts and list(trace.texts[0]) == [text]:
         return [span or (0, 0) for span in trace.spans[0]]
-    return piece_spans(text, trace.tokens[0], layout.special.tolist())
+    return token_spans(text, trace.tokens[0], layout.special.tolist())
 
 
 def with_tree(
@@ -114,15 +114,15 @@ def with_tree(
 ) -> PositionLabels | Problem:
     """A layout with the words of the tree over its text."""
     spans = [(word.start, word.stop) for word in sentence.words]
-    words = pieces_of_words(spans, offsets, layout.special.tolist())
+    words = positions_of_words(spans, offsets, layout.special.tolist())
     end = max((offsets[place][1] for place in np.flatnonzero(layout.plain).tolist()), default=0)
-    for number, (word, pieces) in enumerate(zip(sentence.words, words, strict=True), 1):
-        if not pieces and not (cut and word.start >= end):
+    for number, (word, tokens) in enumerate(zip(sentence.words, words, strict=True), 1):
+        if not tokens and not (cut and word.start >= end):
             message = (
                 f"sentence {sentence.id!r}, word {number} {word.form!r}: the tokenizer makes no "
-                "piece of it"
+                "token of it"
             )
-            return Problem(sentence.file, word.line, "", "no-pieces", message)
+            return Problem(sentence.file, word.line, "", "no-tokens", message)
     arcs = [
         Arc(number, word.governor, word.relation)
         for number, word in enumerate(sentence.words)

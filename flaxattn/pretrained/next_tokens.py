@@ -20,7 +20,7 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import pieces_of
+from flaxattn.pretrained.source_reader import tokens_of
 from flaxattn.trace.token_predictions import SCORES, Predictions
 from flaxattn.trace.trace import Trace
 
@@ -54,8 +54,8 @@ def predicted(
         check_written(model.name, model.params, named["log_probability"].sum(1), go_on=True)
     reader = model.target_reader
     found = Predictions(
-        pieces_of(reader, named["targets"]),
-        [pieces_of(reader, row) for row in best],
+        tokens_of(reader, named["targets"]),
+        [tokens_of(reader, row) for row in best],
         ids=ids,
         follows=follows,
         **named,

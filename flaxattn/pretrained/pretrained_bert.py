@@ -279,7 +279,7 @@ class PretrainedBert(Pretrained):
     def _key_classes(self, encoded: TokenBatch) -> Int[np.ndarray, "B S"]:
         assert self.tokenizer is not None
         real = encoded.attention_mask == 1
-        punctuation = [[_is_punctuation(piece) for piece in row] for row in encoded.tokens]
+        punctuation = [[_is_punctuation(token) for token in row] for row in encoded.tokens]
         classes = {
             SPECIAL: encoded.special & real,
             FIRST: encoded.input_ids == self.tokenizer.cls_id,
@@ -297,6 +297,6 @@ def _texts(text: str | Sequence[str], text_b: str | Sequence[str] | None) -> lis
     return list(zip(first, [text_b] if isinstance(text_b, str) else text_b, strict=True))
 
 
-def _is_punctuation(piece: str) -> bool:
-    marks = piece.strip(" ▁")
+def _is_punctuation(token: str) -> bool:
+    marks = token.strip(" ▁")
     return bool(marks) and all(unicodedata.category(mark)[0] == "P" for mark in marks)

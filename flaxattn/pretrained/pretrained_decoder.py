@@ -169,7 +169,7 @@ class PretrainedDecoder(ChatModel):
         if stops:
             rows = (row[start:size].tolist() for row, size in zip(flat, sizes, strict=True))
             decode = self._reader().decode
-            sizes = start + np.array([streaming.pieces_needed(r, decode, stops) for r in rows])
+            sizes = start + np.array([streaming.tokens_needed(r, decode, stops) for r in rows])
             flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
         result: Any = flat[:, : sizes.max()]
         if texts is not None:
@@ -474,7 +474,7 @@ class PretrainedDecoder(ChatModel):
         """Tokens, words and texts of ids; their numbers where there is no tokenizer."""
         if self.tokenizer is None:
             return {"tokens": [[str(i) for i in row] for row in ids.tolist()]}
-        tokens = [self.tokenizer.pieces(row) for row in ids.tolist()]
+        tokens = [self.tokenizer.readable_tokens(row) for row in ids.tolist()]
         rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
         texts = [self.tokenizer.decode(row, skip_special_tokens=False) for row in rows]
         spans = [decoded_spans(*row) for row in zip(texts, tokens, special, strict=True)]

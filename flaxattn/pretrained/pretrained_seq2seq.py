@@ -31,7 +31,7 @@ from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import SourceReader, pieces_of
+from flaxattn.pretrained.source_reader import SourceReader, tokens_of
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.words import words_written
 from flaxattn.trace.record import SIDES
@@ -393,7 +393,7 @@ class PretrainedSeq2Seq(SourceReader):
         """Sources with targets: the decoder reads `read`, and writes `wrote`."""
         trace = dataclasses.replace(
             source.metadata,
-            decoder_tokens=pieces_of(self.target_reader, read),
+            decoder_tokens=tokens_of(self.target_reader, read),
             **self._wrote(wrote, mask),
             decoder_mask=mask == 1,
             decoder_special=np.isin(read, self._added()) | (mask == 0),
@@ -411,7 +411,7 @@ class PretrainedSeq2Seq(SourceReader):
 
         rows = zip(ids.tolist(), added, strict=True)
         words = [words_written(row, extra, decode) for row, extra in rows]
-        return {"written": pieces_of(reader, ids), "decoder_words": words}
+        return {"written": tokens_of(reader, ids), "decoder_words": words}
 
     def _added(self) -> list[int]:
         """Ids that stand for no text of a target."""

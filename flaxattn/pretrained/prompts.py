@@ -30,11 +30,15 @@ def encoded(
     first: int | None,
     special: bool = True,
 ) -> Batch:
-    """Pieces of prompts."""
+    """Tokens of prompts."""
     items = [texts] if isinstance(texts, str) else texts
     for number, text in enumerate(items if isinstance(items, Sequence) else ()):
         if isinstance(text, str) and not text.strip():
-            mark = "" if first is None else f", or {reader.pieces([first])[0]!r} to begin a text"
+            mark = (
+                ""
+                if first is None
+                else f", or {reader.readable_tokens([first])[0]!r} to begin a text"
+            )
             raise InputError(
                 f"prompt {number} is empty\nreceived {text!r}, after which nothing can follow\n"
                 f"give it at least one word{mark}"

@@ -39,7 +39,7 @@ class SourceReader(Pretrained):
             raise InputError("give either texts or input_ids")
         if texts is None:
             given = self._source(ids, mask)
-            metadata: dict[str, Any] = {"tokens": pieces_of(self.tokenizer, given["input_ids"])}
+            metadata: dict[str, Any] = {"tokens": tokens_of(self.tokenizer, given["input_ids"])}
         else:
             encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
             given = self._source(encoded.input_ids, encoded.attention_mask)
@@ -75,8 +75,8 @@ class SourceReader(Pretrained):
         return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
 
 
-def pieces_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+def tokens_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
     """Readable tokens; the ids themselves where there is no tokenizer."""
     if reader is None:
         return [[str(number) for number in row] for row in ids.tolist()]
-    return [reader.pieces(row) for row in ids.tolist()]
+    return [reader.readable_tokens(row) for row in ids.tolist()]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Text that grows by pieces: which part of it stays whatever follows, and where it is to stop.
+"""Text that grows by tokens: which part of it stays whatever follows, and where it is to stop.
 
 Functions of texts. A token of a byte-level vocabulary may end within a character, and one may hold
 the end of a stop string and more. No model is known here.
@@ -74,7 +74,7 @@ def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
         yield rest
 
 
-def pieces_needed(
+def tokens_needed(
     ids: Sequence[int], decode: Callable[[Sequence[int]], str], stops: Sequence[str]
 ) -> int:
     """Number of generated tokens up to the one that completes a stop string."""

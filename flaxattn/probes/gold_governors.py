@@ -32,7 +32,7 @@ def governor_pairs(
 ) -> GoldPairs:
     """The gold pairs of a relation, from the word that attends to the word attended to."""
     forward = direction == TO_GOVERNOR
-    kept = [pieces for pieces in layout.words if pieces]
+    kept = [positions for positions in layout.words if positions]
     weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
     words = word_maps_of(weights, layout)
     places = [

@@ -29,7 +29,7 @@ from flaxattn.probes.extract_word_maps import whole_maps
 from flaxattn.probes.mention_resolution import Coreference, Resolver, pronoun_scores
 from flaxattn.probes.watched_mentions import JudgedMention
 from flaxattn.probes.word_maps import between_words
-from flaxattn.text.words import pieces_of_words
+from flaxattn.text.words import positions_of_words
 from flaxattn.trace.selection import layer_weights
 
 DOCUMENTS = "documents"
@@ -186,7 +186,7 @@ class DocumentMaps(NamedTuple):
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
         number: Of the document among those that were given.
-        pieces: Positions of each word.
+        positions: Positions of each word.
     """
 
     document: Document
@@ -194,7 +194,7 @@ class DocumentMaps(NamedTuple):
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     number: int
-    pieces: Sequence[Sequence[int]]
+    positions: Sequence[Sequence[int]]
 
 
 def document_maps(
@@ -231,8 +231,10 @@ def document_maps(
     for read, seen in whole_maps(model, texts(), dataclasses.replace(reading, truncate=False)):
         cut = waiting.pop(read.text.id)
         weights = layer_weights(seen, seen.layers, allow_nan=True)
-        between = between_words(np.asarray(weights, np.float32), cut.pieces)[1]
-        yield DocumentMaps(cut.document, between, seen.layers, seen.heads, cut.number, cut.pieces)
+        between = between_words(np.asarray(weights, np.float32), cut.positions)[1]
+        yield DocumentMaps(
+            cut.document, between, seen.layers, seen.heads, cut.number, cut.positions
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,37 +243,39 @@ class _Cut:
 
     number: int
     document: Document
-    pieces: list[list[int]]
+    positions: list[list[int]]
 
 
 def _cut(model: PretrainedBert, number: int, document: Document, room: int) -> _Cut | Problem:
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(document.text, max_length=_LONGEST)
     special = encoded.special[0].tolist()
-    pieces = pieces_of_words([word.span for word in document.words], encoded.offsets[0], special)
+    positions = positions_of_words(
+        [word.span for word in document.words], encoded.offsets[0], special
+    )
     count = 0
-    for word, its in zip(document.words, pieces, strict=True):
+    for word, its in zip(document.words, positions, strict=True):
         if not its:
             message = (
-                f"document {document.id!r}, word {word.form!r}: the tokenizer makes no piece of it"
+                f"document {document.id!r}, word {word.form!r}: the tokenizer makes no token of it"
             )
-            return Problem(document.file, word.line, "", "no-pieces", message)
+            return Problem(document.file, word.line, "", "no-tokens", message)
         if its[-1] + 1 >= room:  # one more token ends the text
             break
         count += 1
     if not count:
-        message = f"document {document.id!r}: its first word has more pieces than there is room for"
-        return Problem(document.file, document.line, "", "no-pieces", message)
-    return _Cut(number, document.until(count), pieces[:count])
+        message = f"document {document.id!r}: its first word has more tokens than there is room for"
+        return Problem(document.file, document.line, "", "no-tokens", message)
+    return _Cut(number, document.until(count), positions[:count])
 
 
 def judged_mentions(maps: DocumentMaps) -> Iterator[JudgedMention]:
     """Scores of the mentions of a document that have an antecedent, and where these stand."""
-    document, weights, layers, heads, number, pieces = maps
+    document, weights, layers, heads, number, positions = maps
     scores = antecedent_scores(document, weights, layers, heads)
     for one, of_heads in zip(antecedents(document), scores, strict=True):
-        right = [pieces[one.candidates[place]] for place in one.right]
-        asked = pieces[one.mention.head]
+        right = [positions[one.candidates[place]] for place in one.right]
+        asked = positions[one.mention.head]
         yield JudgedMention(number, document.id, document.text, asked, right, of_heads)
 
 
@@ -300,7 +304,7 @@ def pronoun_maps(
         pronoun, *candidates = _places(model, one, read)
         if not pronoun or not all(candidates):
             message = f"the tokenizer leaves nothing of the pronoun {one.id!r}, or of a candidate"
-            reading.problems.report(Problem(one.file, one.line, "", "no-pieces", message))
+            reading.problems.report(Problem(one.file, one.line, "", "no-tokens", message))
             continue
         scores = pronoun_scores(
             layer_weights(seen, seen.layers, allow_nan=True),
@@ -317,9 +321,9 @@ def pronoun_maps(
 
 
 def _places(model: PretrainedBert, one: Pronoun, read: LabelledText) -> list[list[int]]:
-    """Pieces of the pronoun and of each candidate."""
+    """Positions of the pronoun and of each candidate."""
     assert model.tokenizer is not None
     encoded = model.tokenizer.encode(one.text, max_length=1 << 30)
     offsets = encoded.offsets[0][: len(read.layout)]
     special = read.layout.special.tolist()
-    return pieces_of_words([one.span, *one.candidates], offsets, special)
+    return positions_of_words([one.span, *one.candidates], offsets, special)

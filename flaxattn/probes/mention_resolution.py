@@ -69,14 +69,14 @@ def pronoun_scores(
         block = weights[:, :, list(queries)][..., list(keys)]
         return block.max((2, 3)) if pooling == "max" else block.sum(3).mean(2)
 
-    away = [min(abs(i - j) for i in pronoun for j in pieces) for pieces in candidates]
-    first = int(np.argmin([pieces[0] for pieces in candidates]))
+    away = [min(abs(i - j) for i in pronoun for j in positions) for positions in candidates]
+    first = int(np.argmin([positions[0] for positions in candidates]))
     return MentionScores(
         tuple(range(weights.shape[0])) if layers is None else layers,
         tuple(range(weights.shape[1])) if heads is None else heads,
         {
-            FROM_MENTION: np.stack([between(pronoun, pieces) for pieces in candidates]),
-            TO_MENTION: np.stack([between(pieces, pronoun) for pieces in candidates]),
+            FROM_MENTION: np.stack([between(pronoun, positions) for positions in candidates]),
+            TO_MENTION: np.stack([between(positions, pronoun) for positions in candidates]),
         },
         () if right is None else (right,),
         {NEAREST: int(np.argmin(away)), FIRST: first},

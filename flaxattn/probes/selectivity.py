@@ -104,8 +104,8 @@ def control_task(seed: int = 0) -> Targets:
 
     def targets(words: WordMaps) -> Int[np.ndarray, " W"]:
         found = np.empty(len(words), int)
-        for place, pieces in enumerate(words.types):
-            drawn = zlib.crc32(repr((seed, pieces)).encode()) % 3
+        for place, positions in enumerate(words.types):
+            drawn = zlib.crc32(repr((seed, positions)).encode()) % 3
             found[place] = (place, 0, len(words) - 1)[drawn]
         return np.where(words.governors == UNKNOWN, UNKNOWN, found)
 

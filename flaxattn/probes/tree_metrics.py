@@ -63,9 +63,9 @@ def control_metric(
     places = np.flatnonzero(~punctuation)
     first, last = (int(places[0]), int(places[-1])) if len(places) else (0, len(types) - 1)
     governors = [ROOT] * len(types)
-    for place, pieces in enumerate(types):
+    for place, positions in enumerate(types):
         if place != first:
-            drawn = zlib.crc32(repr((seed, pieces)).encode()) % 2
+            drawn = zlib.crc32(repr((seed, positions)).encode()) % 2
             governors[place] = last if drawn and place != last else first
     return tree_metric(governors)
 

@@ -35,7 +35,7 @@ class JudgedMention(NamedTuple):
         number: Of the text among those that were given.
         id: Of the text.
         text: As the model read it.
-        pieces: Positions of the mention.
+        positions: Positions of the mention.
         right: Positions of each right candidate.
         scores: Of all heads.
     """
@@ -43,7 +43,7 @@ class JudgedMention(NamedTuple):
     number: int
     id: str
     text: str
-    pieces: Sequence[int]
+    positions: Sequence[int]
     right: Sequence[Sequence[int]]
     scores: MentionScores
 
@@ -52,7 +52,7 @@ class _Kept(NamedTuple):
     """A mention of a text that is kept, without its scores."""
 
     group: str
-    pieces: Sequence[int]
+    positions: Sequence[int]
     right: Sequence[Sequence[int]]
     hits: dict[str, Int[np.ndarray, "L H"]]
 
@@ -109,7 +109,7 @@ class WatchedMentions:
         for question, largest in weights.items():
             self.evidence.add(question, np.mean(largest, 0)[None], [number])
         if judged:
-            kept = [_Kept(m.scores.group, m.pieces, m.right, _hits(m.scores)) for m in judged]
+            kept = [_Kept(m.scores.group, m.positions, m.right, _hits(m.scores)) for m in judged]
             self.texts[number] = MentionText(judged[0].id, judged[0].text, kept)
 
     def _forget(self) -> None:
@@ -124,9 +124,9 @@ class WatchedMentions:
         for one in self.texts[number].mentions:
             if group not in ("", one.group):
                 continue
-            between = [(one.pieces, [k for keys in one.right for k in keys])]
+            between = [(one.positions, [k for keys in one.right for k in keys])]
             if not forward:
-                between = [(keys, one.pieces) for keys in one.right]
+                between = [(keys, one.positions) for keys in one.right]
             pairs += [GoldPair((min(q), max(q)), runs_of(keys)) for q, keys in between]
             hits += [one.hits[direction]] * len(between)
         about, rule = _ABOUT[forward]

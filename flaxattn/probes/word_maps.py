@@ -72,7 +72,7 @@ def word_maps_of(
             f"{weights.shape}; expected [L, H, {count}, {count}].\n"
             "Give those of one text, without padding."
         )
-    kept = [number for number, pieces in enumerate(layout.words) if pieces]
+    kept = [number for number, positions in enumerate(layout.words) if positions]
     if not kept:
         raise InputError(
             f"The text {layout.name or '?'!r} has no words with a tree, so there is nothing to "
@@ -103,8 +103,8 @@ def between_words(
         What each token gets of each word, and what the word of a row gives to that of a column.
     """
     members = np.zeros((weights.shape[-1], len(words)), np.float32)
-    for place, pieces in enumerate(words):
-        members[list(pieces), place] = 1
+    for place, positions in enumerate(words):
+        members[list(positions), place] = 1
     given = np.swapaxes(weights, -1, -2) @ (members / members.sum(0))
     return given, np.swapaxes(given, -1, -2) @ members
 

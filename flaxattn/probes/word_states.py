@@ -75,10 +75,10 @@ def kept_words(layout: PositionLabels) -> Kept:
     """
     taken: set[int] = set()
     numbers = []
-    for number, pieces in enumerate(layout.words):
-        if not taken.issuperset(pieces):
+    for number, positions in enumerate(layout.words):
+        if not taken.issuperset(positions):
             numbers.append(number)
-            taken.update(pieces)
+            taken.update(positions)
     if not numbers:
         raise InputError(
             f"The text {layout.name or '?'!r} has no words with a tree, so there is nothing to "

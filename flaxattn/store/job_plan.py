@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of an extraction: what is asked of which texts, and which of them make which shard.
 
-A shard is a function of the plan and its number, whoever computes it. Here a plan is compared, told
-as JSON and read; `make_plan` makes one out of a corpus.
+A shard is a function of the plan and its number, whoever computes it. Here plans are compared,
+written as JSON and read; `make_plan` makes one out of a corpus.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker of a Ray cluster: computes shards by number and commits them.
 
-A worker is told where things lie in the store and hears nothing else; it never imports Ray. How
+A worker is given paths in the store and nothing else; it never imports Ray. How
 workers are found and given numbers is in `ray_engine`.
 """
 

@@ -118,13 +118,13 @@ def labels_of(
             f"{'' if metadata.special is not None else ' and does not tell them'}.\n"
             "Give special=, True at [CLS] and [SEP], to Trace.from_arrays; take trace[0]."
         )
-    pieces = list(metadata.tokens[0])
+    readable = list(metadata.tokens[0])
     special = np.asarray(metadata.special[0], bool)
     if tokens is None:
-        tokens = np.unique(pieces, return_inverse=True)[1]
-    first = special & (np.arange(len(pieces)) == 0)
-    segments = np.zeros(len(pieces), int) if metadata.segments is None else metadata.segments[0]
-    marks = np.array([is_punctuation(piece) for piece in pieces], bool)
+        tokens = np.unique(readable, return_inverse=True)[1]
+    first = special & (np.arange(len(readable)) == 0)
+    segments = np.zeros(len(readable), int) if metadata.segments is None else metadata.segments[0]
+    marks = np.array([is_punctuation(token) for token in readable], bool)
     return PositionLabels(
         tokens=np.asarray(tokens),
         first=first,
@@ -137,9 +137,9 @@ def labels_of(
     )
 
 
-def is_punctuation(piece: str) -> bool:
+def is_punctuation(token: str) -> bool:
     """Return whether every character of a token is punctuation."""
-    return all(unicodedata.category(character)[0] == "P" for character in piece)
+    return all(unicodedata.category(character)[0] == "P" for character in token)
 
 
 def _spelt(

@@ -79,7 +79,7 @@ class Reader(Protocol):
         """Text of a sequence of ids."""
         ...
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def readable_tokens(self, ids: Sequence[int]) -> list[str]:
         """A readable token per id."""
         ...
 

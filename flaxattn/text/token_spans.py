@@ -21,28 +21,28 @@ class PlaceError(ValueError):
     """A token does not stand in the text where it should.
 
     Attributes:
-        piece: Its place among the tokens.
+        token: Its place among the tokens.
         start: The character of the text that it should begin with.
     """
 
-    def __init__(self, piece: int, start: int) -> None:
-        super().__init__(piece, start)
-        self.piece, self.start = piece, start
+    def __init__(self, token: int, start: int) -> None:
+        super().__init__(token, start)
+        self.token, self.start = token, start
 
 
-def piece_spans(text: str, pieces: Sequence[str], special: Sequence[Any]) -> list[tuple[int, int]]:
+def token_spans(text: str, tokens: Sequence[str], special: Sequence[Any]) -> list[tuple[int, int]]:
     """Half-open range of characters of each token."""
     letters = [(letter, place) for place, char in enumerate(text) for letter in _folded(char)]
     found: list[tuple[int, int]] = []
     at = 0
-    for number, (piece, added) in enumerate(zip(pieces, special, strict=True)):
+    for number, (token, added) in enumerate(zip(tokens, special, strict=True)):
         if added:
             found.append((0, 0))
             continue
-        wanted = _folded(_bare(piece))
+        wanted = _folded(_bare(token))
         stop = at + len(wanted)
         if [letter for letter, _ in letters[at:stop]] != list(wanted):
-            if piece not in _UNKNOWN or at == len(letters):
+            if token not in _UNKNOWN or at == len(letters):
                 raise PlaceError(number, letters[at][1] if at < len(letters) else len(text))
             stop = _end_of_word(text, letters, at)
         start = letters[at][1] if at < len(letters) else len(text)
@@ -60,7 +60,7 @@ def decoded_spans(
         return spans
     plain = [token if added else "" for token, added in zip(tokens, special, strict=True)]
     try:
-        found = piece_spans(_without(text, plain), tokens, special)
+        found = token_spans(_without(text, plain), tokens, special)
     except PlaceError:
         return spans
     return [None if added else span for span, added in zip(found, special, strict=True)]
@@ -77,7 +77,7 @@ def _without(text: str, parts: Sequence[str]) -> str:
     return text
 
 
-def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
+def byte_spans(text: str, tokens: Sequence[str]) -> list[tuple[int, int] | None]:
     """Half-open range of characters of each token of a tokenizer that loses no byte of a text.
 
     A token that is part of a character has all of it, so neighbours may share one.
@@ -88,23 +88,23 @@ def byte_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]
     ]
     spans: list[tuple[int, int] | None] = []
     at = 0
-    for number, piece in enumerate(pieces):
-        own = _bytes(piece)
+    for number, token in enumerate(tokens):
+        own = _bytes(token)
         if not number and not raw.startswith(own):
             own = own.removeprefix(b" ")  # decoders leave out the blank before a text
         if at == len(raw) or not own:
             spans.append(None)
         elif raw[at : at + len(own)] != own:
-            return [None] * len(pieces)
+            return [None] * len(tokens)
         else:
             spans.append((first[at], first[at + len(own) - 1] + 1))
             at += len(own)
-    return spans if at == len(raw) else [None] * len(pieces)
+    return spans if at == len(raw) else [None] * len(tokens)
 
 
-def _bytes(piece: str) -> bytes:
+def _bytes(token: str) -> bytes:
     """Bytes of a readable token."""
-    parts = _BYTE.split(piece)
+    parts = _BYTE.split(token)
     return b"".join(
         bytes([int(part, 16)]) if odd % 2 else _encoded(part) for odd, part in enumerate(parts)
     )
@@ -114,10 +114,10 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _bare(piece: str) -> str:
-    if piece.startswith(_CONTINUED) and len(piece) > len(_CONTINUED):
-        return piece[len(_CONTINUED) :]
-    return piece.strip(_BLANKS)
+def _bare(token: str) -> str:
+    if token.startswith(_CONTINUED) and len(token) > len(_CONTINUED):
+        return token[len(_CONTINUED) :]
+    return token.strip(_BLANKS)
 
 
 def _folded(text: str) -> str:

@@ -110,8 +110,8 @@ class Tokenizer(CallableTokenizer):
         if self.template is not None:
             (folder / chat_template.FILE).write_text(self.template, encoding="utf-8", newline="")
         if isinstance(self.backend.model, models.WordPiece):
-            pieces = sorted(self.backend.get_vocab().items(), key=lambda item: item[1])
-            text = "".join(piece + "\n" for piece, _ in pieces)
+            tokens = sorted(self.backend.get_vocab().items(), key=lambda item: item[1])
+            text = "".join(token + "\n" for token, _ in tokens)
             (folder / "vocab.txt").write_text(text, encoding="utf-8")
 
     @property
@@ -174,7 +174,7 @@ class Tokenizer(CallableTokenizer):
         return isinstance(self.backend.model, models.WordPiece)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Entry of the vocabulary per id; None where it has none. See `pieces` for reading."""
+        """Entry of the vocabulary per id; None where it has none. See `tokens` for reading."""
         return [self.backend.id_to_token(int(i)) for i in ids]
 
     def convert_tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
@@ -261,7 +261,7 @@ class Tokenizer(CallableTokenizer):
         numbers = [int(i) for i in ids]
         return encoded(self.backend.decode, numbers, skip_special_tokens=skip_special_tokens)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def readable_tokens(self, ids: Sequence[int]) -> list[str]:
         """A readable token per id; the number itself where the vocabulary has none."""
         found = [self.backend.id_to_token(int(i)) or str(i) for i in ids]
         return readable(found, self._spelling)

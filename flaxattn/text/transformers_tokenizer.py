@@ -21,7 +21,7 @@ from flaxattn.errors import CheckpointError, InputError, UnavailableError
 from flaxattn.text import chat_template
 from flaxattn.text.callable_tokenizer import CallableTokenizer
 from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
-from flaxattn.text.token_spans import PlaceError, piece_spans
+from flaxattn.text.token_spans import PlaceError, token_spans
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import checked_texts, shortened
 from flaxattn.text.tokenizer_settings import read_settings, tokenizer_class
@@ -155,7 +155,7 @@ class PythonTokenizer(CallableTokenizer):
             input_ids=ids,
             attention_mask=(np.arange(width) < width - np.array(fill)[:, None]).astype(np.int32),
             token_type_ids=np.zeros_like(ids),
-            tokens=[self.pieces(row) for row in ids.tolist()],
+            tokens=[self.readable_tokens(row) for row in ids.tolist()],
             word_ids=[row.words + [None] * n for row, n in zip(rows, fill, strict=True)],
             offsets=[row.spans + [(0, 0)] * n for row, n in zip(rows, fill, strict=True)],
             special=np.array(
@@ -175,7 +175,7 @@ class PythonTokenizer(CallableTokenizer):
             [int(i) for i in ids], skip_special_tokens=skip_special_tokens, **self._side
         )
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def readable_tokens(self, ids: Sequence[int]) -> list[str]:
         """A readable token per id; the number itself where the vocabulary has none."""
         names = self._names
         return [names.get(int(i), str(i)).replace(_SPACE, " ") for i in ids]
@@ -215,10 +215,10 @@ class PythonTokenizer(CallableTokenizer):
         if processor is None:
             tokens = self.tokenizer.tokenize(text)
             try:
-                return tokens, piece_spans(text, tokens, [0] * len(tokens)), 0
+                return tokens, token_spans(text, tokens, [0] * len(tokens)), 0
             except PlaceError as error:
                 raise InputError(
-                    f"text {number}: token {tokens[error.piece]!r} is not found in the text\n"
+                    f"text {number}: token {tokens[error.token]!r} is not found in the text\n"
                     f"expected it at character {error.start}: {shortened(text[error.start :])}\n"
                     "leave the text out, or name a model with a tokenizer.json"
                 ) from error
@@ -226,12 +226,12 @@ class PythonTokenizer(CallableTokenizer):
         for tag in tags:
             self._check_language(tag, number)
         start, raw = len(text) - len(plain), plain.encode()
-        pieces = processor.encode(plain, out_type="proto").pieces
+        parts = processor.encode(plain, out_type="proto").pieces
         spans = [  # the processor counts bytes
-            (start + len(raw[: piece.begin].decode()), start + len(raw[: piece.end].decode()))
-            for piece in pieces
+            (start + len(raw[: part.begin].decode()), start + len(raw[: part.end].decode()))
+            for part in parts
         ]
-        return [*tags, *(p.piece for p in pieces)], [(0, 0)] * len(tags) + spans, len(tags)
+        return [*tags, *(part.piece for part in parts)], [(0, 0)] * len(tags) + spans, len(tags)
 
     def _check_language(self, tag: str, number: int) -> None:
         if tag not in self._vocabulary:

@@ -75,7 +75,7 @@ def words_written(
     return numbers
 
 
-def pieces_of_words(
+def positions_of_words(
     words: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], special: Sequence[Any]
 ) -> list[list[int]]:
     """Places of the tokens that each word of a text is made of.

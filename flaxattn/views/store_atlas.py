@@ -75,7 +75,7 @@ def open_corpora(
     note = f"Divergence in nats, a mean over {found.texts:,} texts. Those that differ most: {most}."
     summary = f"atlas view of two: {found.texts:,} texts"
     said = told_divergence(found.left_out, found.texts, names)
-    beside = {"names": [visible(name) for name in names], "told": {"divergence": said}}
+    beside = {"names": [visible(name) for name in names], "measured_by": {"divergence": said}}
     return _page(" and ".join(names), sides, start, note, summary, **beside)
 
 

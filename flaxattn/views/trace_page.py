@@ -127,7 +127,7 @@ def open_page(
         "blocks": blocks.data,
     }
     if description:
-        payload["told"] = description
+        payload["measured_by"] = description
     if second is not None:
         missing = {
             (row.side, row.layer, row.head): 1
@@ -136,7 +136,7 @@ def open_page(
         }
         if missing or len(inputs) > 1:
             said = told_divergence(missing, len(inputs), second.names)
-            payload["told"] = description | {"divergence": said}
+            payload["measured_by"] = description | {"divergence": said}
         payload["names"] = [visible(name) for name in second.names]
         others = (second.trace[b] for b in taken)
         payload["changes"] = claimed_changes(ones, others, layers)

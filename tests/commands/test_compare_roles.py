@@ -108,11 +108,11 @@ def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
     role = by_name["role: cls"]
     row = next(row for row in turned.differences if row.role == "cls")
     assert role.value == row.after - row.before
-    assert role.told.startswith("taken up: 1.00 → 11.67, change in [9.67, ")
+    assert role.detail.startswith("taken up: 1.00 → 11.67, change in [9.67, ")
     assert [text.text for text in role.texts] == [5, 2], "the longest move most"
     low, high = changes[0].interval
     wanted = f"[{low:.3g}, {high:.3g}], cosine {changes[0].cosine:.3f}, mixed → delimiters"
-    assert by_name["divergence"].told == wanted
+    assert by_name["divergence"].detail == wanted
     report = compare._report(comparison, found, changes, rule, "", ("a", "b"))
     assert report.changes["heads"]["encoder"]["1.1"]["changed"]
     assert {"role: cls", "role: delimiter"} <= report.sides["encoder"].values.keys()

@@ -9,7 +9,7 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import is_annotated, read_sentences
 from flaxattn.errors import InputError
-from flaxattn.text.words import pieces_of_words
+from flaxattn.text.words import positions_of_words
 
 
 def row(number, form, head, relation, tag="X", misc="_"):
@@ -170,4 +170,4 @@ def test_pieces_of_words_overlap_their_characters():
     words = [(0, 2), (2, 5), (6, 9), (6, 9), (10, 12)]
     offsets = [(0, 0), (0, 1), (1, 4), (4, 5), (6, 9), (0, 0)]
     special = [True, False, False, False, False, True]
-    assert pieces_of_words(words, offsets, special) == [[1, 2], [2, 3], [4], [4], []]
+    assert positions_of_words(words, offsets, special) == [[1, 2], [2, 3], [4], [4], []]

@@ -502,7 +502,7 @@ def read_recipe(path: Path) -> Any:
 
 def write_state(folder: Path) -> Path:
     said = {"level": "head", "layer": 3, "heads": [1], "query": 1, "mass": 90, "side": "encoder"}
-    said |= {"attention": "all", "opacity": "row", "theme": "dark", "unit": "pieces"}
+    said |= {"attention": "all", "opacity": "row", "theme": "dark", "unit": "tokens"}
     (folder / "state.json").write_text(json.dumps(said))
     return folder / "state.json"
 

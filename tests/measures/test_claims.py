@@ -48,7 +48,7 @@ def test_roles_that_were_found_are_claimed(scores, kept):
         assert claim.value == pytest.approx(np.nanmean(values), rel=1e-6)
         best = np.argsort(-values, kind="stable")[:4].tolist()
         assert [shown.text for shown in claim.texts] == best
-        assert claim.told.startswith("p ")
+        assert claim.detail.startswith("p ")
 
 
 def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
@@ -60,7 +60,7 @@ def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):
     most = [c for c in claims if c.name == "entropy"]
     means = tally.moments[ScoreSpec("mean", "entropy")].mean
     assert [c.value for c in most] == pytest.approx(np.sort(means, axis=None)[::-1][:3].tolist())
-    assert [c.told for c in most] == [f"the {w}highest" for w in ("", "second ", "third ")]
+    assert [c.detail for c in most] == [f"the {w}highest" for w in ("", "second ", "third ")]
     assert "own segment" not in {c.name for c in claims}, "it is 1 of every head"
 
 

@@ -169,14 +169,14 @@ def test_a_word_without_a_piece_is_named(bert, sentences):
     word = sentences[2].words[3]
     gap = word._replace(form="\u200b", start=word.stop, stop=word.stop)
     broken = sentences[2]._replace(words=(*sentences[2].words[:3], gap, *sentences[2].words[4:]))
-    told = "a.conllu, line 4: sentence 's2', word 4 '\\u200b': the tokenizer makes no piece of it"
+    told = "a.conllu, line 4: sentence 's2', word 4 '\\u200b': the tokenizer makes no token of it"
     with pytest.raises(InputError) as error:
         list(head_scores(bert, [annotated_text(broken)], ASKED))
     assert told in str(error.value)
     bad = BadRows("skip")
     subjects = [annotated_text(broken), annotated_text(sentences[3])]
     (found,) = head_scores(bert, subjects, ASKED, reading=ReadingOptions(bad=bad))
-    assert (len(found), dict(bad.counts)) == (1, {"no-pieces": 1})
+    assert (len(found), dict(bad.counts)) == (1, {"no-tokens": 1})
 
 
 def test_long_texts_are_named_or_cut(bert):

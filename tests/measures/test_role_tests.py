@@ -260,7 +260,7 @@ def test_patterns_of_pairs_and_of_pieces():
     found = head_patterns(
         ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked))
     )
-    assert {label.label for label in found} == {"other pieces of the word", "delimiter"}
+    assert {label.label for label in found} == {"other tokens of the word", "delimiter"}
 
 
 def test_pure_heads_have_exactly_their_roles():

@@ -91,7 +91,7 @@ def test_uint8_cannot_keep_nan(bert) -> None:
 def lonely(model: Any) -> Any:
     """A model that is finite but for one piece: `sad`, whose vector is infinite."""
     ids = model.tokenizer.encode("sad").input_ids[0]
-    number = next(i for i in ids if model.tokenizer.pieces([i])[0].endswith("sad"))
+    number = next(i for i in ids if model.tokenizer.readable_tokens([i])[0].endswith("sad"))
 
     def infinite(path: Any, leaf: Any) -> Any:
         if leaf.shape[0] != model.config.vocab_size or leaf.ndim != 2:

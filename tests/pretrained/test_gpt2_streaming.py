@@ -121,7 +121,7 @@ def test_rules_of_stop_strings_against_brute_force() -> None:
         assert all(parts)
         found += len("".join(parts)) < len(text)
         ids = list(range(12))
-        count = streaming.pieces_needed(ids, lambda some, text=text: text[: len(some)], stops)
+        count = streaming.tokens_needed(ids, lambda some, text=text: text[: len(some)], stops)
         ends = [i for i in ids if streaming.certain(text[: i + 1], stops)[1]]
         assert count == (ends[0] + 1 if ends else 12)
     assert 100 < found < 400

@@ -188,7 +188,7 @@ def test_words_and_characters_of_decoded_tokens(kind: str, text: str) -> None:
     ids = [*tokenizer.encode(text).input_ids[0].tolist(), 1]  # and a special token or padding
     special = np.array([number == ids[0] or n == len(ids) - 1 for n, number in enumerate(ids)])
     decoded = tokenizer.decode(ids[:-1], skip_special_tokens=False)
-    tokens = tokenizer.pieces(ids)
+    tokens = tokenizer.readable_tokens(ids)
     spans = decoded_spans(decoded, tokens, special)
     words = words_decoded(decoded, tokens, spans, special)
     assert words[0] is None and words[-1] is None
@@ -222,7 +222,7 @@ def test_an_added_token_is_shown_as_it_is_written() -> None:
     backend.add_tokens(["café", "Ġx"])
     shown = Tokenizer(backend).encode("the café cat").tokens[0]
     assert "café" in shown
-    assert Tokenizer(backend).pieces([backend.token_to_id("Ġx")]) == ["Ġx"]
+    assert Tokenizer(backend).readable_tokens([backend.token_to_id("Ġx")]) == ["Ġx"]
 
 
 def test_bytes_that_are_characters_are_shown_as_these() -> None:

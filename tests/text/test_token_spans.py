@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flaxattn as fa
-from flaxattn.text.token_spans import PlaceError, piece_spans
-from flaxattn.text.words import pieces_of_words
+from flaxattn.text.token_spans import PlaceError, token_spans
+from flaxattn.text.words import positions_of_words
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def reader():
     ],
 )
 def test_spans(text, pieces, spans):
-    assert piece_spans(text, pieces, [False] * len(pieces)) == spans
+    assert token_spans(text, pieces, [False] * len(pieces)) == spans
 
 
 def test_special_pieces_stand_nowhere():
-    assert piece_spans("a b", ["[CLS]", "a", "[SEP]"], [1, 0, 1]) == [(0, 0), (0, 1), (0, 0)]
+    assert token_spans("a b", ["[CLS]", "a", "[SEP]"], [1, 0, 1]) == [(0, 0), (0, 1), (0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_special_pieces_stand_nowhere():
 )
 def test_another_text_is_told_by_its_first_difference(text, pieces, at):
     with pytest.raises(PlaceError) as error:
-        piece_spans(text, pieces, [False] * len(pieces))
+        token_spans(text, pieces, [False] * len(pieces))
     assert error.value.start == at and error.value.piece == len(pieces) - 1
 
 
@@ -52,5 +52,5 @@ def test_words_have_the_pieces_that_the_tokenizer_says(reader, parts):
     special = encoded.special[0].tolist()
     starts = [at for at in range(len(text)) if not text[at].isspace()]
     words = [(at, at + 1) for at in starts if text[at].isalnum()]
-    ours = pieces_of_words(words, piece_spans(text, encoded.tokens[0], special), special)
-    assert ours == pieces_of_words(words, encoded.offsets[0], special)
+    ours = positions_of_words(words, token_spans(text, encoded.tokens[0], special), special)
+    assert ours == positions_of_words(words, encoded.offsets[0], special)

@@ -10,7 +10,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import cross_measures, head_measures
-from flaxattn.measures.word_alignment import piece_weights
+from flaxattn.measures.word_alignment import token_weights
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import plot_heads
@@ -70,7 +70,7 @@ def test_a_figure_writes_the_tokens_of_the_window():
         (lambda: trace().attentions, "This"),
         (lambda: head_measures(trace()), "This"),
         (lambda: cross_measures(trace(cross=held())), "This"),
-        (lambda: piece_weights(trace(cross=held())), "An alignment"),
+        (lambda: token_weights(trace(cross=held())), "An alignment"),
         (lambda: fa.head_view(trace()), "The head view"),
         (lambda: plot_heads(trace(), exclude_first=True), "Leaving out the first token"),
     ],

@@ -30,7 +30,7 @@ from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop, sharding
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import train_lm
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
 from flaxattn.train.lm_evaluation import Samples, read_samples
 from flaxattn.train.lm_model import (
     batch_totals,
@@ -198,7 +198,7 @@ def strong(model: Any) -> Any:
 def batch(run: Path, strong: Any) -> TextBatch:
     """All of the held-out text, packed, and three empty rows."""
     corpus, block = heldout_of(run), SETTINGS["block"]
-    rows = TokenRows(corpus, cut_pieces(corpus, block, block), block, 4, strong.config.eos_token_id)
+    rows = TokenRows(corpus, cut_chunks(corpus, block, block), block, 4, strong.config.eos_token_id)
     return rows.batch(np.arange(len(rows)), len(rows) + 3)
 
 

@@ -23,8 +23,8 @@ from flaxattn.train.corpus_writer import build_corpus
 from flaxattn.train.lm import TextFeed
 from flaxattn.train.lm_data import (
     TokenRows,
-    bytes_of_pieces,
-    cut_pieces,
+    bytes_per_token,
+    cut_chunks,
     read_plain,
 )
 from flaxattn.train.lm_recipe import LanguageModelRecipe
@@ -74,7 +74,7 @@ def test_each_token_is_told_once_with_the_context_that_its_window_gives(
     corpus: TokenCorpus, stride: int
 ) -> None:
     """Against brute force: window k begins at k * stride, and tells what no earlier one told."""
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, stride), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, stride), BLOCK, 8, END_ID)
     expected = []
     for document in corpus:
         text, told = [*map(int, document), END_ID], 1
@@ -94,7 +94,7 @@ def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObje
     vars(corpus).update(
         sentences=bounds, documents=np.arange(len(bounds)), members=np.arange(len(lengths))
     )
-    pieces = cut_pieces(corpus, block, stride)
+    pieces = cut_chunks(corpus, block, stride)
     assert pieces.size.max() <= block
     scored = [
         place
@@ -111,7 +111,7 @@ def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObje
 
 
 def test_a_row_holds_whole_pieces_side_by_side(corpus: TokenCorpus) -> None:
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     batch = rows.batch(np.arange(len(rows)), len(rows) + 2)
     assert batch.input_ids.shape == (len(rows) + 2, BLOCK)
     assert not np.asarray(batch.attention_mask)[-2:].any()
@@ -130,18 +130,18 @@ def test_a_row_holds_whole_pieces_side_by_side(corpus: TokenCorpus) -> None:
 
 def test_at_most_so_many_share_a_row(store: Store) -> None:
     corpus = store(numbered([1] * 20))
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 3, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 3, END_ID)
     assert np.asarray(rows.batch(np.arange(len(rows))).segment_ids).max() == 3
     assert len(rows) == 7
 
 
 def feed(corpus: TokenCorpus, batch: int, part: int = 0, parts: int = 1) -> TextFeed:
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     return TextFeed(rows, LanguageModelRecipe(block=BLOCK, batch_size=batch, steps=40), part, parts)
 
 
 def test_an_epoch_has_every_token_once_in_an_order_of_its_own(corpus: TokenCorpus) -> None:
-    rows = len(TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID))
+    rows = len(TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID))
     one = feed(corpus, 1)
     seen = [one[step] for step in range(2 * rows)]
     epochs = [
@@ -164,7 +164,7 @@ def test_a_batch_may_be_larger_than_the_corpus_and_is_shared_by_hosts(corpus: To
 
 def test_names_lead_to_the_text(store: Store) -> None:
     corpus = store(numbered([3, 10]))
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     names = rows.names(np.arange(len(rows)))
     assert sorted(names) == [
         "document 0, tokens 0 to 2",
@@ -174,7 +174,7 @@ def test_names_lead_to_the_text(store: Store) -> None:
 
 
 def test_every_text_comes_back_and_every_byte_is_counted(tokenizer: Tokenizer) -> None:
-    sizes = bytes_of_pieces(tokenizer)
+    sizes = bytes_per_token(tokenizer)
     for text in [*TEXTS, "\x00\x7f \u2028 ëé\U0001f9d1\u200d\U0001f680"]:
         ids = tokenizer.ids([text])[0]
         assert tokenizer.decode(ids) == text
@@ -187,7 +187,7 @@ def test_every_text_comes_back_and_every_byte_is_counted(tokenizer: Tokenizer) -
 def test_the_vocabulary_is_the_same_every_time_and_joins_no_words(tokenizer: Tokenizer) -> None:
     again = train_byte_bpe([*TEXTS, "the cat and the mat " * 5], 300)
     assert again.backend.to_str() == tokenizer.backend.to_str()
-    assert tokenizer.pieces(tokenizer.ids(["the cat"])[0])[-1] == " cat"
+    assert tokenizer.readable_tokens(tokenizer.ids(["the cat"])[0])[-1] == " cat"
     assert tokenizer.vocab_size <= 300
     assert len(train_byte_bpe(["a"], 257).backend.get_vocab()) == 257
 

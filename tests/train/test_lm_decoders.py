@@ -25,7 +25,7 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.flops import decoder_flops
 from flaxattn.train.lm import decoder_update_bytes, train_lm
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_pieces
+from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
 from flaxattn.train.lm_model import (
     batch_totals,
     build_module,
@@ -181,7 +181,7 @@ def test_a_rotary_model_has_the_loss_of_each_text_alone_in_a_pack(continued: Pat
     model: Any = fa.from_pretrained(continued / "model")
     params = jax.tree.map(lambda leaf: 2 * leaf, model.params)  # so that neighbours would be felt
     corpus = TokenCorpus(continued / "corpus").split(SETTINGS["heldout_fraction"])[1]
-    rows = TokenRows(corpus, cut_pieces(corpus, 40, 40), 40, 4, EOS)
+    rows = TokenRows(corpus, cut_chunks(corpus, 40, 40), 40, 4, EOS)
     batch = rows.batch(np.arange(len(rows)))
     segments = np.asarray(batch.segment_ids)
     assert segments.max() > 1 and (segments > 0).sum(1).max() > 12

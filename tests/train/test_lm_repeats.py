@@ -12,7 +12,7 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import TextFeed
-from flaxattn.train.lm_data import TokenRows, cut_pieces
+from flaxattn.train.lm_data import TokenRows, cut_chunks
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.lm_repeats import RepeatedRows
 from flaxattn.train.settings import build
@@ -104,14 +104,14 @@ def test_a_row_depends_on_its_number_and_the_seed_alone(corpus: TokenCorpus) -> 
 
 def feed(corpus: TokenCorpus, part: int = 0, parts: int = 1) -> TextFeed:
     chosen = recipe(batch_size=8, repeat_share=0.25)
-    rows = TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
+    rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     repeats = RepeatedRows(corpus, chosen, VOCABULARY, END_ID)
     return TextFeed(rows, chosen, part, parts, repeats=repeats)
 
 
 def test_a_batch_ends_with_its_share_of_repeats(corpus: TokenCorpus) -> None:
     plain = TextFeed(
-        TokenRows(corpus, cut_pieces(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID),
+        TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID),
         dataclasses.replace(recipe(batch_size=6), repeat_share=0.0),
     )
     repeats = rows_of(corpus)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.train.draws import raw_draws
-from flaxattn.train.pretraining_data import Masked, choose_masks, continuation_pieces, draws_needed
+from flaxattn.train.pretraining_data import Masked, choose_masks, continuation_tokens, draws_needed
 
 MASK, VOCABULARY = 4, 2000
 
@@ -182,7 +182,7 @@ def test_pieces_of_one_word_are_drawn_apart() -> None:
 def test_the_table_of_continuation_pieces() -> None:
     pieces = [*SPECIAL_TOKENS.values(), "##", "#", "##ing", "go", "a##b"]
     backend = bert_backend({piece: number for number, piece in enumerate(pieces)}, {})
-    table = continuation_pieces(Tokenizer(backend, {}))
+    table = continuation_tokens(Tokenizer(backend, {}))
     assert np.flatnonzero(table).tolist() == [pieces.index("##ing")]
 
 

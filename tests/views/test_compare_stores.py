@@ -103,12 +103,12 @@ def test_the_page_is_an_atlas_of_divergence_and_statistics(stores):
         )
         assert theirs["entropy"] - ours["entropy"] == pytest.approx(1, abs=2e-4)
         assert "lse" not in ours, "only the second store lacks it"
-    told = found["told"]["divergence"]
+    told = found["measured_by"]["divergence"]
     assert told == "before and after, 5 texts; NaN in some texts, left out there: cross 3.1"
     assert "Those that differ most: " in found["note"]
     one = payload_of(fa.compare_view(*stores, texts=[2], side="cross", layer=3))
     assert (one["start"]["side"], one["start"]["layer"]) == ("cross", 3)
-    assert one["told"]["divergence"] == "A and B, 1 text"
+    assert one["measured_by"]["divergence"] == "A and B, 1 text"
 
 
 def test_what_cannot_be_compared_is_told_in_three_lines(stores, texts, tmp_path):
@@ -147,7 +147,7 @@ def test_heads_with_nan_come_last_and_the_page_names_them(broken):
     assert (last.layer, last.head) == (1, 2) and np.isnan([last.divergence, last.cosine]).all()
     assert not np.isnan([r.divergence for r in rows[:-1]]).any()
     found = payload_of(fa.compare_view(*broken))
-    assert found["told"]["divergence"] == (
+    assert found["measured_by"]["divergence"] == (
         "A and B, 1 text; not compared, a weight is NaN: encoder 1.2"
     )
     assert "divergence" not in found["inputs"][0]["sides"][0]["measures"][1][2]

@@ -13,7 +13,7 @@ from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import TopText
 from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, judged_pairs
 from flaxattn.measures.pair_examples import PairExamples
-from flaxattn.text.token_spans import piece_spans
+from flaxattn.text.token_spans import token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.encoded_weights import visible
@@ -51,7 +51,7 @@ def traced(number, seed=0, words=WRITTEN, read=READ):
     """One text with two layers of two heads, as a BERT reads it."""
     tokens = read[number]
     special = [token in ("[CLS]", "[SEP]") for token in tokens]
-    spans = piece_spans(words[number], tokens, special)
+    spans = token_spans(words[number], tokens, special)
     random = np.random.default_rng(100 * seed + number)
     scores = 2 * random.normal(size=(2, 1, 2, len(tokens), len(tokens)))
     shares = np.exp(scores)

@@ -161,7 +161,7 @@ def test_effects_are_numbers_of_the_atlas_whatever_the_weights(trace, norms, eff
     for part in (side, side["other"]["norm"]):
         found = [[m["ablation"] for m in row] for row in part["measures"]]
         np.testing.assert_allclose(found, effects.means["head_mask"][:2], atol=1e-6)
-    assert held["told"] == {
+    assert held["measured_by"] == {
         "ablation": "growth of the loss, in nats, without the head; mean over 12 texts, whose loss "
         "is 2.5 with all heads",
         "importance": "size of the loss's slope in a factor on the head; mean over 1 text, whose "

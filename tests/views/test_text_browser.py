@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.text.token_spans import byte_spans, piece_spans
+from flaxattn.text.token_spans import byte_spans, token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view, text_view
 
@@ -35,7 +35,7 @@ def marked(tokens: list[str]) -> list[bool]:
 def spans_of(text: str, tokens: list[str]) -> list[tuple[int, int] | None]:
     """Where tokens stand; None for added ones."""
     special = marked(tokens)
-    found = piece_spans(text, tokens, special)
+    found = token_spans(text, tokens, special)
     return [None if added else span for span, added in zip(found, special, strict=True)]
 
 

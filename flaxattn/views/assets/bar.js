@@ -100,7 +100,7 @@ export class Bar {
     this.goldList = dropDown("gold", [[OFF, "off"], ...this.state.goldNames.map((name) => [name, name])], set("gold"));
     this.specialBox = box("special", "hidden", "shown");
     this.firstBox = box("first", "hidden", "shown");
-    this.unitBox = box("unit", "words", "pieces");
+    this.unitBox = box("unit", "words", "tokens");
     this.labelsBox = box("labels", "tokens", "source");
     const directions = this.state.payload.inputs.some(({ predictions }) => predictions) ? DIRECTION : DIRECTION.slice(0, 2);
     this.directionList = dropDown("direction", directions, (direction) => actions.step(() => this.state.turn(direction)));

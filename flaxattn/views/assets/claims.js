@@ -169,7 +169,7 @@ export class ClaimsLevel {
         {},
         element("th", { scope: "row" }, claimMark(this.report, claim.name), " ", this.headOf(claim)),
         element("td", {}, this.links.value(claim)),
-        element("td", { text: claim.told }),
+        element("td", { text: claim.detail }),
         element("td", {}, this.links.texts(claim)),
       ),
     );

@@ -65,7 +65,7 @@ export class EvidenceLinks {
   /** Show a claim in a text, with a query pinned if one is named by its position. */
   look(claim, sequence, query = null) {
     const { state } = this;
-    const side = state.sidesOf(sequence, state.hasWords(sequence) ? state.unit : "pieces")[claim.side];
+    const side = state.sidesOf(sequence, state.hasWords(sequence) ? state.unit : "tokens")[claim.side];
     const layer = side.layers.indexOf(claim.layer);
     const heads = [side.heads.indexOf(claim.head)];
     const pinned = query === null ? null : side.placeOf("left", query);

@@ -99,7 +99,7 @@ export class HeadProfile {
         element("th", { scope: "row" }, claimMark(this.report, claim.name), " ", measureLabel(claim.name)),
         element("td", { class: "value" }, this.links.value(claim)),
         element("td", { class: "value interval", text: claim.interval ? claim.interval.map(formatNumber).join(" to ") : "–" }),
-        element("td", { text: claim.told }),
+        element("td", { text: claim.detail }),
       ),
     );
     const heads = ["Claim", this.report.measured, "Interval", "Details"];
@@ -152,7 +152,7 @@ export class HeadProfile {
   example(claim, [sequence, place, weight, outcome]) {
     const [first, last, ...rest] = this.pairsOf(claim, sequence).pairs[place];
     const keys = Array.from({ length: rest.length / 2 }, (_, i) => /** @type {[number, number]} */ ([rest[2 * i], rest[2 * i + 1]]));
-    const side = this.state.sidesOf(sequence, "pieces")[claim.side];
+    const side = this.state.sidesOf(sequence, "tokens")[claim.side];
     const query = beginning(rangeText(side.left, [first, last]));
     const key = beginning(keys.map((range) => rangeText(side.right, range)).join(" or "));
     const title = `${query} → ${key}: see it in its text`;

@@ -17,7 +17,7 @@ export const SETTINGS = {
   opacity: ["absolute", "row", "heads"],
   special: ["shown", "hidden"],
   first: ["shown", "hidden"],
-  unit: ["pieces", "words"],
+  unit: ["tokens", "words"],
   labels: ["source", "tokens"],
   direction: ["from", "to", "surprise"],
   drawing: ["lines", "matrix"],

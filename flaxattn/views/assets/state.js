@@ -41,7 +41,7 @@ export class State {
     this.opacity = "absolute";
     this.special = "shown";
     this.first = "shown";
-    this.unit = "pieces";
+    this.unit = "tokens";
     this.labels = "source";
     this.direction = "from";
     this.drawing = "lines";
@@ -84,14 +84,14 @@ export class State {
     return this.settingsFrom(asTexts(this.payload.start), first);
   }
 
-  /** The sides of a text, in pieces or in words, always the same objects. */
+  /** The sides of a text, in tokens or in words, always the same objects. */
   sidesOf(sequence, unit) {
     const name = `${sequence} ${unit}`;
     if (!this.cache.has(name)) {
       const input = this.payload.inputs[sequence];
       const shows = () => this.shown;
       const make = () => readSides(this.payload, input, shows, () => this.labels === "source");
-      this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "pieces"), input) : make());
+      this.cache.set(name, unit === "words" ? inWords(this.sidesOf(sequence, "tokens"), input) : make());
     }
     return this.cache.get(name);
   }
@@ -112,9 +112,9 @@ export class State {
     return Object.values(this.sides).some(differs);
   }
 
-  /** @returns {boolean} whether words can be shown in place of pieces */
+  /** @returns {boolean} whether words can be shown in place of tokens */
   hasWords(sequence = this.sequence) {
-    return knowsWords(this.sidesOf(sequence, "pieces"));
+    return knowsWords(this.sidesOf(sequence, "tokens"));
   }
 
   /**

@@ -69,7 +69,7 @@
  * @property {Uint8Array<ArrayBuffer>} [bytes] the bytes, once they are unpacked
  * @property {string[]} [names] what the two traces are called, of a page that compares
  * @property {{rule: string, heads: Object<string, Object<string, HeadClaim>>}} [changes] what is claimed of two traces, by side and `layer.head`
- * @property {Object<string, string>} [told] what numbers of heads were measured by
+ * @property {Object<string, string>} [measured_by] what numbers of heads were measured by
  * @property {string} [note] what stands at the foot of the page
  * @property {Report} [report] what is claimed of heads, of a page with evidence
  *
@@ -96,7 +96,7 @@
  * @property {number} layer its number
  * @property {number} head its number
  * @property {number} value what it rests on
- * @property {string} told what else is known
+ * @property {string} detail what else is known
  * @property {[number, number, number][]} shown places in `inputs`, numbers in the corpus and scores of texts
  * @property {[number, number]|null} [interval] of the value
  * @property {ClaimExamples|null} [examples] pairs that the head weighs most and least

@@ -55,7 +55,7 @@ class Maps:
         missing = np.isnan(self.values).sum((2, 3))
         return [
             [
-                f"layer {layer}, head {head}{scales[i]}{told_missing(int(missing[i, j]))}"
+                f"layer {layer}, head {head}{scales[i]}{missing_note(int(missing[i, j]))}"
                 for j, head in enumerate(heads)
             ]
             for i, layer in enumerate(layers)
@@ -97,7 +97,7 @@ def read_maps(
     return Maps(values[:, places], label, peaks, scaled.shares, scaled.signed)
 
 
-def told_missing(count: int) -> str:
+def missing_note(count: int) -> str:
     """A line of a title that explains the hatched cells."""
     return f"\nhatched: {count:,} {'is' if count == 1 else 'are'} NaN" if count else ""
 

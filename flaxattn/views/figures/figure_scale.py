@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Colours and scales of figures: those of the page, read from its style sheet.
 
-Weights have the colour of their square root, as in `assets/scale.js`, so that faint ones can be
-told from none; other numbers have a scale that is even, as in the page's atlas. Below 0 is orange
+Weights have the colour of their square root, as in `assets/scale.js`, which makes faint ones
+visible; other numbers have a linear scale, as in the page's atlas. Below 0 is orange
 and above it blue, everywhere.
 """
 

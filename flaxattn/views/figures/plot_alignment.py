@@ -18,8 +18,8 @@ from flaxattn.measures.word_alignment import (
     chosen_maps,
     cross,
     pharaoh,
-    piece_weights,
     read_pharaoh,
+    token_weights,
     word_members,
     word_weights,
 )
@@ -89,11 +89,11 @@ def plot_alignment(
     if words:
         rows, columns = _words(rows, written), _words(columns, read)
         written, read = np.eye(len(rows), dtype=bool), np.eye(len(columns), dtype=bool)
-    weights = (word_weights if words else piece_weights)(one, 0, layer, heads)
+    weights = (word_weights if words else token_weights)(one, 0, layer, heads)
     if not weights.size:
         raise InputError(
             "There is no word to draw: all tokens of a side are special.\n"
-            "Draw the pieces: plot_alignment(trace, words=False)."
+            "Draw the tokens: plot_alignment(trace, words=False)."
         )
     queries, keys = token_labels(rows), token_labels(columns)
     axes = np.array([[ax]]) if ax is not None else map_axes(queries, keys)
@@ -106,9 +106,9 @@ def plot_alignment(
     return axes[0, 0].figure
 
 
-def _words(pieces: Sequence[str], members: Bool[np.ndarray, "K N"]) -> list[str]:
+def _words(tokens: Sequence[str], members: Bool[np.ndarray, "K N"]) -> list[str]:
     """Words put together from their tokens."""
-    kept = [piece.removeprefix("##").strip(" ▁") for piece in pieces]
+    kept = [token.removeprefix("##").strip(" ▁") for token in tokens]
     return ["".join(kept[i] for i in np.flatnonzero(word)) for word in members.T]
 
 

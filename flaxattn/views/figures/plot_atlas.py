@@ -289,8 +289,8 @@ def _mark(
     for layer, head in roles:
         if layer not in found.layers or head not in found.heads:
             raise InputError(
-                f"The role {roles[layer, head]!r} is of layer {layer}, head {head}, which is not "
-                f"drawn.\nThere are layers {_told(found.layers)} and heads {_told(found.heads)}."
+                f"The role {roles[layer, head]!r} is of head {layer}.{head}, which is not drawn.\n"
+                f"Layers {_listed(found.layers)} and heads {_listed(found.heads)} are."
             )
     for name, mark in claim_marks(roles[key] for key in sorted(roles)).items():
         own = [key for key, role in sorted(roles.items()) if role == name]
@@ -313,7 +313,7 @@ def _mark(
         text.set_parse_math(False)
 
 
-def _told(numbers: Sequence[int]) -> str:
+def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 

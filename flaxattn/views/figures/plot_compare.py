@@ -156,7 +156,7 @@ def _compare_values(
     one, other = (head_values(source, measure, side) for source in (first, second))
     if (one.side, one.layers, one.heads) != (other.side, other.layers, other.heads):
         raise InputError(
-            f"The two differ in {measure}'s heads: {_told(one)} and {_told(other)}.\n"
+            f"The two differ in {measure}'s heads: {_described(one)} and {_described(other)}.\n"
             "Capture the same layers and heads in both."
         )
     layers, heads = ([str(n) for n in numbers] for numbers in (one.layers, one.heads))
@@ -180,7 +180,7 @@ def _compare_values(
     return grid[0, 0].figure
 
 
-def _told(values: HeadValues) -> str:
+def _described(values: HeadValues) -> str:
     return f"{values.side}, {len(values.layers)} layers × {len(values.heads)} heads"
 
 

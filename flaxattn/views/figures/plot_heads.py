@@ -58,7 +58,7 @@ def plot_heads(
 
     The colours run from nearly white at 0 to dark blue at 1 in every map, so maps can be compared,
     also in grey and by the colour-blind. As in the pages, a colour is that of the square root of a
-    weight, so that faint ones can be told from none; the bar beside the maps says which is which.
+    weight, which makes faint ones visible; the bar beside the maps is their scale.
     Tokens are written as they are: no `$` starts a formula, control characters are made visible,
     characters that no installed font has are drawn as their code points. Above 40 characters a
     token is cut, above 128 tokens only some are written. Of a window of weights, the tokens of the

@@ -24,7 +24,7 @@ from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST = 4  # circles, whose parts can still be told apart
+_MOST = 4  # circles, whose parts can still be distinguished
 _APART = 1.08  # of the sum of radii, between circles that share nothing
 _GRID = 400  # points of each axis at which parts are looked for
 _ROOM = 0.012  # of the width, that a part needs around its number

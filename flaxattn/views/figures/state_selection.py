@@ -284,9 +284,9 @@ def _members(groups: Sequence[Sequence[int]]) -> Float[np.ndarray, "W S"]:
 def _word_text(text: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """A text with a token for each word."""
     at = {place: word for word, places in enumerate(groups) for place in places}
-    pieces = text["tokens"]
+    tokens = text["tokens"]
     joined = [
-        pieces[places[0]] + "".join(pieces[place].removeprefix("##") for place in places[1:])
+        tokens[places[0]] + "".join(tokens[place].removeprefix("##") for place in places[1:])
         for places in groups
     ]
     boundary = None if text["boundary"] is None else at[text["boundary"]]

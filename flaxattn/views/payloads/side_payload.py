@@ -221,15 +221,15 @@ def _read_words(one: Trace) -> list[int | None] | None:
 
 
 def _written(one: Trace) -> dict[str, Any]:
-    """Pieces in no word are special, unless they are just blank."""
+    """Tokens in no word are special, unless they are just blank."""
     if not one.written:
         return _read(one)
-    pieces = one.written[0]
-    words = one.decoder_words[0] if one.decoder_words else [0] * len(pieces)
-    blank = [not piece.strip(" ▁") for piece in pieces]
+    tokens = one.written[0]
+    words = one.decoder_words[0] if one.decoder_words else [0] * len(tokens)
+    blank = [not token.strip(" ▁") for token in tokens]
     special = [w is None and not b for w, b in zip(words, blank, strict=True)]
     known = one.decoder_words[0] if one.decoder_words else None
-    return _text(pieces, np.array(special, bool), words=known)
+    return _text(tokens, np.array(special, bool), words=known)
 
 
 def _text(
