@@ -284,7 +284,7 @@ def evaluate_classifier(
     **columns: str | None,
 ) -> None:
     """Judge a fine-tuned model; `flaxattn.cli` has the options and their help."""
-    from flaxattn.train import glue_evaluate
+    from flaxattn.train import glue
     from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
     from flaxattn.train.settings import read_recipe
@@ -293,7 +293,7 @@ def evaluate_classifier(
     named = {"task": name, "model": model, "on_error": on_error, **columns}
     kind = ClassifyRecipe if task is None else GlueRecipe
     recipe = read_recipe(kind, config, change or (), named)
-    answer = glue_evaluate.evaluate(data, recipe, out, predictions)
+    answer = glue.evaluate(data, recipe, out, predictions)
     for part, found in answer["metrics"].items():
         typer.echo(f"{part}: " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
     for place in (predictions if answer["predictions"] else None, out):

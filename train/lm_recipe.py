@@ -45,7 +45,7 @@ class LanguageModelRecipe(TextRecipe):
             space stay as written, and only blank lines between paragraphs count as one.
         pack: most documents that share a row.
         repeat_share: share of the rows of every batch that hold spans which stand twice, the second
-            time to be copied; see `flaxattn.train.lm_repeats`. They come on top of the text, which
+            time to be copied; see `flaxattn.train.lm`. They come on top of the text, which
             `epochs` counts. 0 for none.
         repeat_spans: fewest and most tokens of such a span.
         repeat_mix: shares of the spans that are random tokens, each as likely; random tokens, as

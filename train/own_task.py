@@ -3,7 +3,7 @@
 """A classification task of a user's own files, in the form that GLUE's tasks have.
 
 Its columns and metrics come from the recipe, its labels from the training data or from a model.
-`glue` and `glue_evaluate` run it as they run a task of GLUE.
+`glue` trains and evaluates it as it does a task of GLUE.
 """
 
 from collections import Counter

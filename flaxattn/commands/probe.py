@@ -194,21 +194,21 @@ def probe(
     )
     shown = EvidenceOptions(evidence, sentences if page else None)
     if pronouns is not None or coreference:
-        from flaxattn.commands.pronoun_report import report_coreference
+        from flaxattn.commands.coreference_report import report_coreference
 
         report_coreference(asked, pronouns or "documents", shown)
     elif structural:
-        from flaxattn.commands.structural_report import report_structural
+        from flaxattn.commands.state_report import report_structural
 
         chosen = numbers(layers, "--layers", negative=True)
         report_structural(asked, chosen, rank, epochs, untrained)
     elif states:
-        from flaxattn.commands.label_report import report_labels
+        from flaxattn.commands.state_report import report_labels
 
         chosen = numbers(layers, "--layers", negative=True)
         report_labels(asked, labels or "upos", chosen, untrained, penalty)
     elif load is not None:
-        from flaxattn.commands.applied_report import report_applied
+        from flaxattn.commands.state_report import report_applied
 
         report_applied(asked, load)
     else:

@@ -22,9 +22,8 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.pretrained import model_directory
 from flaxattn.trace import tensor_file
 from flaxattn.train import glue, glue_model
-from flaxattn.train.glue import load_trace
+from flaxattn.train.glue import evaluate, load_trace
 from flaxattn.train.glue_data import GlueBatch
-from flaxattn.train.glue_evaluate import evaluate
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.report import read_metrics

@@ -14,7 +14,7 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.train import glue, glue_model
-from flaxattn.train.glue_evaluate import evaluate
+from flaxattn.train.glue import evaluate
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.run_folder import RunFolder

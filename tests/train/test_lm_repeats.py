@@ -11,10 +11,9 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.lm import TextFeed
+from flaxattn.train.lm import RepeatedRows, TextFeed
 from flaxattn.train.lm_data import TokenRows, cut_chunks
 from flaxattn.train.lm_recipe import LanguageModelRecipe
-from flaxattn.train.lm_repeats import RepeatedRows
 from flaxattn.train.settings import build
 
 BLOCK, END_ID, VOCABULARY = 64, 0, 500

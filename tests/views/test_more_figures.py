@@ -220,7 +220,7 @@ def test_roles_are_marked_at_their_heads(pair):
     written = [text.get_text() for text in ax.texts]
     assert (written.count("P1"), written.count("B1")) == (2, 1)
     figure.canvas.draw()
-    with pytest.raises(InputError, match="is of head 7.0, which is not drawn"):
+    with pytest.raises(InputError, match=r"is of head 7\.0, which is not drawn"):
         plot_atlas(pair.trace, roles={(7, 0): "x"})
 
 

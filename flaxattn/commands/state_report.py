@@ -1,0 +1,251 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of `flaxattn probe` on hidden states: `--structural`, `--states` and `--load`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
+
+if TYPE_CHECKING:
+    from flaxattn.probes.label_scores import LabelJudged, LabelScores
+    from flaxattn.probes.structural_scores import StructuralJudged
+
+
+_COLUMNS = ("uuas", "distance_spearman", "root_accuracy", "norm_spearman")
+_SHOWN = (".1%", ".3f", ".1%", ".3f")
+
+
+def report_structural(
+    asked: ProbeSpec,
+    layers: Sequence[int] | None,
+    rank: int | None,
+    epochs: int | None,
+    untrained: bool,
+) -> None:
+    """Fit structural probes, write probe.json, layers.parquet, probe.png and the best probe."""
+    import dataclasses
+
+    from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
+    from flaxattn.probes.head_probe import structural_probe
+    from flaxattn.probes.probe_file import to_bytes
+    from flaxattn.probes.structural_probe import Fitting
+    from flaxattn.views.figures.plot_structural import plot_structural
+
+    fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
+    fits = 2 * fitting.epochs * (3 if untrained else 2)
+    message = f"one pass over all texts, then at most {fits} epochs of fitting"
+    asked.run.progress.expect("fitting", fits)
+    asked.announce("reading hidden states", message)
+    judged = structural_probe(
+        asked.loaded(),
+        asked.files[0].sentences(asked.bad),
+        asked.files[1].sentences(asked.bad),
+        layers,
+        fitting=fitting,
+        untrained=untrained,
+        reading=asked.reading(),
+    )
+    said = {
+        "model": asked.model,
+        "data": [each.facts() for each in asked.files],
+        "settings": {
+            **dataclasses.asdict(fitting),
+            "layers": layers,
+            "truncate": asked.truncate,
+            "untrained": untrained,
+        },
+        "seed": asked.seed,
+        "left_out": left_out(asked.bad),
+        "structural": judged.facts(),
+    }
+    notes = {name: said[name] for name in ("model", "data", "settings", "structural")}
+    beside = {FITTED: to_bytes(judged.probe, notes)}
+    figure = plot_structural(judged)
+    written = write_report(
+        asked.run, said, _rows(judged), {figure_file("probe"): figure}, beside, LAYERS
+    )
+    if not asked.told_as_json(said):
+        _tell(judged)
+        tell_rest(said, written)
+
+
+def _rows(judged: "StructuralJudged") -> dict[str, list[Any]]:
+    """One row per hidden state, and one per baseline, whose `layer` is null for a chain."""
+    best = judged.probe.layer
+    rows: dict[str, list[Any]] = {"what": [], "layer": []}
+    named: list[tuple[str, int | None, Any]] = [
+        ("probe", probe.layer, scores)
+        for probe, scores in zip(judged.probes, judged.scores, strict=True)
+    ]
+    named += [("chain", None, judged.chain), ("control", best, judged.control)]
+    named += [] if judged.untrained is None else [("untrained", best, judged.untrained)]
+    for what, layer, scores in named:
+        for name, value in {"what": what, "layer": layer, **scores._asdict()}.items():
+            rows.setdefault(name, []).append(value)
+    return rows
+
+
+def _tell(judged: "StructuralJudged") -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    rows = _rows(judged)
+    title = f"Trees in hidden states; the best by held-out sentences is {judged.probe.layer}"
+    table = Table(title=title)
+    table.add_column("", no_wrap=True)
+    for name in ("UUAS", "distances", "root", "depths"):
+        table.add_column(name, justify="right")
+    for place, what in enumerate(rows["what"]):
+        layer = rows["layer"][place]
+        name = f"hidden state {layer}" if what == "probe" else what
+        values = [rows[column][place] for column in _COLUMNS]
+        shown = [f"{value:{form}}" for value, form in zip(values, _SHOWN, strict=True)]
+        table.add_row(name, *shown)
+    console.print(table)
+    console.print(f"selectivity {judged.selectivity:+.1f} points of UUAS above the control task")
+
+
+def report_labels(
+    asked: ProbeSpec,
+    what: str,
+    layers: Sequence[int] | None,
+    untrained: bool,
+    penalty: float | None,
+) -> None:
+    """Fit linear probes, write probe.json, layers.parquet, probe.png and the best probe."""
+    from flaxattn.commands.report_files import write_report
+    from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
+    from flaxattn.probes.head_probe import label_probe
+    from flaxattn.probes.label_probe import PENALTY
+    from flaxattn.probes.probe_file import to_bytes
+    from flaxattn.probes.word_labels import word_labels
+    from flaxattn.views.figures.plot_label_probe import plot_label_probe
+
+    word_labels(what)
+    loaded = asked.loaded()
+    states = len(layers) if layers is not None else loaded.counts()[0] + 1
+    fits = states * (3 if untrained else 2)
+    asked.run.progress.expect("fitting", fits)
+    asked.announce("reading hidden states", f"one pass over all texts, then {fits} probes fitted")
+    strength = PENALTY if penalty is None else penalty
+    judged = label_probe(
+        loaded,
+        asked.files[0].sentences(asked.bad),
+        asked.files[1].sentences(asked.bad),
+        what,
+        layers,
+        untrained=untrained,
+        penalty=strength,
+        seed=asked.seed,
+        reading=asked.reading(),
+    )
+    said = {
+        "model": asked.model,
+        "data": [each.facts() for each in asked.files],
+        "settings": {
+            "labels": what,
+            "layers": layers,
+            "penalty": strength,
+            "truncate": asked.truncate,
+            "untrained": untrained,
+        },
+        "seed": asked.seed,
+        "left_out": left_out(asked.bad),
+        "states": judged.facts(),
+    }
+    notes = {name: said[name] for name in ("model", "data", "settings", "states")}
+    beside = {FITTED: to_bytes(judged.probe, notes)}
+    figure = plot_label_probe(judged)
+    rows = {name: [one.plain()[name] for one in judged.scores] for name in judged.scores[0]._fields}
+    written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside, LAYERS)
+    if not asked.told_as_json(said):
+        _print(judged, untrained)
+        tell_rest(said, written)
+
+
+def _print(judged: "LabelJudged", untrained: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    title = f"{judged.what} in hidden states; the best by held-out sentences is "
+    table = Table(title=f"{title}{judged.probe.layer}")
+    table.add_column("", no_wrap=True)
+    for name in ("accuracy", "95%", "control", "selectivity", "95%"):
+        table.add_column(name, justify="right")
+    if untrained:
+        table.add_column("untrained", justify="right")
+    for scores in judged.scores:
+        shown = _shown(scores) if scores.accuracy == scores.accuracy else ["NaN", *[""] * 4]
+        last = [f"{scores.untrained:.1%}" if scores.untrained == scores.untrained else ""]
+        table.add_row(f"hidden state {scores.layer}", *shown, *(last if untrained else []))
+    console.print(table)
+    console.print(
+        f"{judged.words:,} words; the commonest label is right for {judged.majority:.1%}, that of "
+        f"each word type for {judged.by_type:.1%}"
+    )
+
+
+def _shown(scores: "LabelScores") -> list[Any]:
+    return [
+        f"{scores.accuracy:.1%}",
+        _range(scores.low, scores.high),
+        f"{scores.control:.1%}",
+        f"{100 * scores.selectivity:+.1f}",
+        _range(scores.selectivity_low, scores.selectivity_high),
+    ]
+
+
+def _range(low: float, high: float) -> str:
+    """Ends of an interval in percent; empty where one sentence has none."""
+    return "" if low != low else f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def report_applied(asked: ProbeSpec, path: Path) -> None:
+    """Apply a probe that was fitted before, write probe.json and scores.parquet, and print."""
+    from flaxattn.commands.report_files import described, write_report
+    from flaxattn.commands.report_layout import SCORES
+    from flaxattn.probes.head_probe import apply_probe
+    from flaxattn.probes.label_scores import LabelAccuracy
+    from flaxattn.probes.probe_file import load_probe
+    from flaxattn.probes.selectivity import Attachment
+    from flaxattn.probes.structural_scores import plain
+
+    saved = load_probe(path)
+    asked.announce("applying the probe", "one pass over all texts")
+    found = apply_probe(
+        asked.loaded(),
+        asked.files[0].sentences(asked.bad),
+        saved.probe,
+        reading=asked.reading(),
+    )
+    scores: dict[str, Any]
+    if isinstance(found, LabelAccuracy):
+        scores = {"accuracy": found.score, "words": found.words}
+        message = f"accuracy {found.score:.1%} of the labels of {found.words:,} words"
+    elif isinstance(found, Attachment):
+        scores = {"uas": 100 * found.score, "words": found.words}
+        message = f"all heads together attach {found.score:.1%} of {found.words:,} words"
+    else:
+        scores = plain(found)
+        message = (
+            f"UUAS {found.uuas:.1%}, distances {found.distance_spearman:.3f}, "
+            f"root {found.root_accuracy:.1%}, depths {found.norm_spearman:.3f} "
+            f"in {found.sentences:,} sentences"
+        )
+    said = {
+        "model": asked.model,
+        "data": [asked.files[0].facts()],
+        "settings": {"truncate": asked.truncate},
+        "left_out": left_out(asked.bad),
+        "probe": {**described([path])[0], "notes": saved.notes},
+        "scores": scores,
+    }
+    rows = {name: [value] for name, value in scores.items()}
+    written = write_report(asked.run, said, rows, {}, table=SCORES)
+    if not asked.told_as_json(said):
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(message)
+        console.print(f"fitted to {saved.notes.get('model', 'an unknown model')}", markup=False)
+        tell_rest(said, written)
