@@ -28,6 +28,7 @@ from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import text_list
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -286,10 +287,6 @@ def _hidden(out: Any, side: str) -> Sequence[Array]:
     return out.hidden_states
 
 
-def _listed(text: Texts) -> list[str]:
-    return [text] if isinstance(text, str) else list(text)
-
-
 def check_heads(model: Pretrained) -> None:
     """Refuse a model whose attention has no heads."""
     if isinstance(model.config, RnnConfig):
@@ -302,7 +299,7 @@ def check_heads(model: Pretrained) -> None:
 def _rows(model: Pretrained, text: Texts, text_b: Texts | None) -> Sequence[TokenizedTexts]:
     """Each text as the model takes it, with the target that it writes where it came without."""
     check_heads(model)
-    rows = model.read(_listed(text), None if text_b is None else _listed(text_b)).rows()
+    rows = model.read(text_list(text), None if text_b is None else text_list(text_b)).rows()
     return with_targets([model], rows, {}, _TOKENS)
 
 

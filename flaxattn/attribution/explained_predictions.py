@@ -28,6 +28,7 @@ from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import paired_lists
 from flaxattn.text.tokenizer import Tokenizer
 
 _OWN = ("position", "target")  # of a prediction, not of the model
@@ -126,6 +127,7 @@ def predictions(
     decoder the token after one of the second half of the text; an encoder-decoder the token after
     the first half of the target. Tokens are drawn at random.
     """
+    texts, second = paired_lists(texts, second)
     _check(model, texts, second, labels)
     reading = model.read(list(texts), None if second is None else list(second), truncate=truncate)
     rows = with_targets([model], reading.rows(), {}, _TOKENS)
@@ -220,15 +222,8 @@ def _check(
             "token that attention heads lead to.\nLoad it with head= a masked language model or a "
             "classifier of sequences, or take a decoder or encoder-decoder with its output layer."
         )
-    if isinstance(texts, str) or not len(texts):
-        raise InputError(
-            f"texts: expected a list of one text or more, received {texts!r:.40}.\n"
-            "Put a single text into a list."
-        )
-    if second is not None and len(second) != len(texts):
-        raise InputError(
-            f"{len(texts)} texts and {len(second)} second ones.\nGive every text its second one."
-        )
+    if not texts:
+        raise InputError("texts: expected a list of one text or more, received none.")
     if labels is None:
         return
     classes = model.module.config.num_labels if isinstance(model.module, CLASSIFIERS) else 0

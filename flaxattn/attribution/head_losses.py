@@ -24,6 +24,7 @@ from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import paired_lists
 from flaxattn.text.tokenizer import Tokenizer
 
 Masks = Mapping[str, Float[Array, "L ... H"]]
@@ -126,6 +127,7 @@ def head_task(
             classes of it, or a text that cannot be used.
     """
     module = model.module
+    texts, second = paired_lists(texts, second)
     _check(model, texts, second, labels, batch)
     drawn = np.random.default_rng(seed)
     batches = []
@@ -233,14 +235,10 @@ def _check(
             f"{', '.join(kind.__name__ for kind in known[:-2])}, or take a language model or an "
             "encoder-decoder with its output layer."
         )
-    if isinstance(texts, str) or not len(texts) or batch < 1:
+    if not texts or batch < 1:
         raise InputError(
             "Heads are judged by texts: expected a list of one text or more, and batches of one "
             f"or more.\nReceived {texts!r:.40} in batches of {batch}."
-        )
-    if second is not None and len(second) != len(texts):
-        raise InputError(
-            f"{len(texts)} texts and {len(second)} second ones.\nGive every text its second one."
         )
     if isinstance(model.module, Seq2SeqLM) and second is None:
         raise InputError(

@@ -27,6 +27,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.source_reader import tokens_of
+from flaxattn.text.text_lists import text_list
 from flaxattn.trace.layer_predictions import LogitLens
 
 
@@ -81,7 +82,7 @@ def logit_lens(
         InputError: If the model predicts no tokens or has no layers of attention, there are no k
             tokens, a text cannot be read, or scores are NaN.
     """
-    texts, targets = ([t] if isinstance(t, str) else t for t in (text, target))
+    texts, targets = (None if t is None else text_list(t) for t in (text, target))
     assert texts is not None
     options = {"k": k, "truncate": truncate, "allow_nonfinite": allow_nonfinite}
     found = list(iterate_lenses(model, texts, targets, **options))

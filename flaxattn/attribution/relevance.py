@@ -30,6 +30,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention
 from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pretrained.pretrained_model import Pretrained, see
+from flaxattn.text.text_lists import text_list
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -120,8 +121,8 @@ def relevance(
         InputError: For a model that predicts no class or token, or a text that cannot be used.
     """
     found = []
-    second = None if text_b is None else _listed(text_b)
-    for one in predictions(model, _listed(text), second, labels=labels, seed=seed):
+    second = None if text_b is None else text_list(text_b)
+    for one in predictions(model, text_list(text), second, labels=labels, seed=seed):
         given, score = one.given(model.limit), TokenScore(model.module)
         trace = recorded(model.module, model.params, given)
         slopes = slopes_of(score, model.params, given, trace, rules=True, by_params=True)
@@ -309,14 +310,10 @@ def slopes_of_losses(
     model: Pretrained, text: Texts, text_b: Texts | None, rules: bool, task_options: dict[str, Any]
 ) -> Iterator[tuple[Trace, Slopes, dict[str, tuple[int, int]]]]:
     """Attention of each text, the slopes of its loss, and its real sizes."""
-    first, second = _listed(text), None if text_b is None else _listed(text_b)
+    first, second = text_list(text), None if text_b is None else text_list(text_b)
     task = head_task(model, first, second, batch=1, **task_options)
     metadata = model.read(first, second, truncate=task_options["truncate"]).metadata
     for one, batch in zip(metadata, task.batches, strict=True):
         trace = recorded(model.module, task.params, batch.given)
         slopes = slopes_of(task.losses, task.params, batch.given, trace, rules=rules)
         yield trace, slopes, sizes_of(one)
-
-
-def _listed(text: Texts) -> list[str]:
-    return [text] if isinstance(text, str) else list(text)

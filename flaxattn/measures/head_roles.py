@@ -26,6 +26,7 @@ from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.open_store import Store, open_store
+from flaxattn.text.text_lists import text_list
 from flaxattn.trace.trace import Trace
 
 Texts = str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sentence | tuple[str, str]]
@@ -243,7 +244,7 @@ def _unknown(name: ScoreSpec, hint: str | None) -> str:
 
 def each_text(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
     """Return whether there are trees, and the texts."""
-    given = [Path(texts)] if isinstance(texts, str | os.PathLike) else [*texts]
+    given = [Path(texts)] if isinstance(texts, str | os.PathLike) else text_list(texts)
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))
         for one in given

@@ -15,6 +15,7 @@ from flaxattn.pipeline.head_outputs import head_outputs
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import text_list
 
 _HEAD = "ForQuestionAnswering"
 Span = tuple[int, int]
@@ -103,8 +104,8 @@ def answer_question(
             raise InputError(f"{name} is {count}\nexpected at least {low}")
     encoder = _checked(model)
     single = isinstance(question, str)
-    questions = [question] if isinstance(question, str) else list(question)
-    contexts = [context] if isinstance(context, str) else list(context)
+    questions = text_list(question, "question")
+    contexts = text_list(context, "context")
     if len(questions) != len(contexts) or single != isinstance(context, str):
         raise InputError(
             f"received {len(questions)} questions and {len(contexts)} contexts\n"

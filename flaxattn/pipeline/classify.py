@@ -15,6 +15,7 @@ from flaxattn.pipeline.head_outputs import head_outputs
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize
 from flaxattn.pretrained.model_types import CLASSIFIERS
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.text.text_lists import text_list
 
 _WINDOW = 4096  # texts that are sorted by length together
 
@@ -81,8 +82,8 @@ def classify(
     labels = list(model.config.id2label.values())
     if top is not None and not 1 <= top <= len(labels):
         raise InputError(f"top is {top}\nexpected 1 to {len(labels)}, the number of labels")
-    texts = [text] if isinstance(text, str) else list(text)
-    pairs = [second] if isinstance(second, str) else None if second is None else list(second)
+    texts = text_list(text)
+    pairs = None if second is None else text_list(second, "second text")
     if pairs is not None and len(pairs) != len(texts):
         raise InputError(
             f"received {len(texts)} texts and {len(pairs)} second ones\n"

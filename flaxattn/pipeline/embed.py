@@ -31,6 +31,7 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.sentence_modules import SentenceRecipe, unit
+from flaxattn.text.text_lists import paired_lists
 from flaxattn.text.tokenizer import Tokenizer
 
 MEANS = ("mean", "mean-all", "mean-sqrt", "mean-weighted")
@@ -104,6 +105,7 @@ def embed(
             that do not fit, or a text that cannot be read, has special tokens only, or only tokens
             of weight 0 (`TextError`, which names it).
     """
+    texts, _ = paired_lists(texts)
     _check(model, texts, pooling)
     state, last = state_number(model, layer), state_number(model, -1)
     recipe = _recipe(model, pooling, normalize, state == last)
@@ -246,9 +248,8 @@ def _check(model: Pretrained, texts: Sequence[str], pooling: str | None) -> None
         raise InputError(
             f'pooling "cls" is of encoders; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
         )
-    if isinstance(texts, str) or not len(texts):
-        received = "a string" if isinstance(texts, str) else "no text"
-        raise InputError(f"texts is a list of at least one text, received {received}")
+    if not texts:
+        raise InputError("texts is a list of at least one text, received none")
 
 
 def _checked_weights(

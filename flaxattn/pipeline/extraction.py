@@ -35,6 +35,7 @@ from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts, joined
+from flaxattn.text.text_lists import paired_lists
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -159,7 +160,7 @@ def extract(
         workers=workers,
         allow_nonfinite=allow_nonfinite,
     )
-    _check_sequences(texts, text_b)
+    texts, text_b = paired_lists(texts, text_b)
     windows = groups_of(plain_texts(texts, text_b), _WINDOW)
     found: list[Trace] = []
     for (shard,) in extract_shards([model], windows, options):
@@ -216,7 +217,7 @@ def extract_models(
     Raises:
         InputError: As `extract`; and for models that differ in more than their parameters.
     """
-    _check_sequences(texts, text_b)
+    texts, text_b = paired_lists(texts, text_b)
     whole = [plain_texts(texts, text_b)]
     shards = extract_shards([*models.values()], whole, Options(**options))
     (found,) = shards if len(texts) else ([ExtractedTexts([], None) for _ in models],)
@@ -351,13 +352,3 @@ def _groups(
             raise InputError("a shard has no texts\nleave it out")
         waiting.append(texts)
         yield from groups_of(texts, TOGETHER)
-
-
-def _check_sequences(texts: Sequence[str], text_b: Sequence[str] | None) -> None:
-    for name, given in (("texts", texts), ("text_b", text_b)):
-        if isinstance(given, str | bytes):
-            raise InputError(f"{name} is one text, expected a list of them\npass [{name}]")
-    if text_b is not None and len(text_b) != len(texts):
-        raise InputError(
-            f"{len(texts)} texts and {len(text_b)} second texts\ngive every text its second"
-        )

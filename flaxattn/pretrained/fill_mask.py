@@ -15,6 +15,7 @@ from flaxattn.pretrained.model_types import MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained, run
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.tokenizer import Tokenizer
 
 _TOGETHER = 16  # texts of a batch
@@ -63,7 +64,7 @@ def fill_mask(
             1 or above the size of the vocabulary, or scores that are NaN.
     """
     tokenizer = _checked(model, k)
-    texts = [text] if isinstance(text, str) else list(text)
+    texts = text_list(text)
     for number, one in enumerate(texts):
         if tokenizer.mask_token not in one:
             raise InputError(

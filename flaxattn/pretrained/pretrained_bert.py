@@ -22,6 +22,7 @@ from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.trace import Trace
@@ -137,6 +138,7 @@ class PretrainedBert(Pretrained):
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts or pairs of them; see `Pretrained.read`."""
+        text, text_b = text_list(text), None if text_b is None else text_list(text_b, "text_b")
         return self._reading(self._encode(text, text_b, truncate), _texts(text, text_b))
 
     def read_windows(
@@ -290,11 +292,10 @@ class PretrainedBert(Pretrained):
         return np.bitwise_or.reduce(bits)
 
 
-def _texts(text: str | Sequence[str], text_b: str | Sequence[str] | None) -> list[tuple[str, ...]]:
-    first = [text] if isinstance(text, str) else list(text)
+def _texts(text: Sequence[str], text_b: Sequence[str] | None) -> list[tuple[str, ...]]:
     if text_b is None:
-        return [(one,) for one in first]
-    return list(zip(first, [text_b] if isinstance(text_b, str) else text_b, strict=True))
+        return [(one,) for one in text]
+    return list(zip(text, text_b, strict=True))
 
 
 def _is_punctuation(token: str) -> bool:

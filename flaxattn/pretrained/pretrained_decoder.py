@@ -33,6 +33,7 @@ from flaxattn.pretrained.pretrained_model import run
 from flaxattn.pretrained.prompts import ChatModel
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.chat_template import Chat, chats_of
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.token_spans import decoded_spans
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.words import words_decoded, words_read
@@ -156,6 +157,8 @@ class PretrainedDecoder(ChatModel):
             raise InputError(
                 "scores are of all generated tokens, which stop cuts\nleave out one of the two"
             )
+        if texts is not None and chats_of(texts) is None:
+            texts = text_list(texts, "prompt")
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
         written = write(
@@ -285,12 +288,12 @@ class PretrainedDecoder(ChatModel):
                 "join each pair into one text, as the model saw them in training"
             )
         chats, tokenizer = chats_of(text), self._tokenizer()
-        texts = text if chats is None else self._rendered(chats)
+        texts = text_list(text) if chats is None else self._rendered(chats)
         encoded = tokenizer.encode(
             texts, max_length=self.limit, truncate=truncate, special=chats is None
         )
         special = self._special(encoded.input_ids, encoded.attention_mask) | encoded.special
-        texts, spans = [texts] if isinstance(texts, str) else list(texts), encoded.spans()
+        spans = encoded.spans()
         rows = zip(texts, spans, special, strict=True)
         metadata = {
             "tokens": encoded.tokens,
@@ -426,7 +429,7 @@ class PretrainedDecoder(ChatModel):
         self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
     ) -> list[str]:
         """Prompts with what follows, a prompt as it was given; of chats the replies alone."""
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = [texts] if isinstance(texts, str) else texts
         if (chats := chats_of(texts)) is not None:
             texts = [""] * len(chats)
         per, decode = len(ids) // len(texts), self._reader().decode

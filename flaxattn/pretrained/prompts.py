@@ -17,6 +17,7 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.chat_template import FILE, Chat, chats_of, rendered, special_tokens
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import shortened
 
@@ -31,8 +32,8 @@ def encoded(
     special: bool = True,
 ) -> Batch:
     """Tokens of prompts."""
-    items = [texts] if isinstance(texts, str) else texts
-    for number, text in enumerate(items if isinstance(items, Sequence) else ()):
+    items = text_list(texts, "prompt")
+    for number, text in enumerate(items):
         if isinstance(text, str) and not text.strip():
             mark = (
                 ""

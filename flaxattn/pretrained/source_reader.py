@@ -13,6 +13,7 @@ from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.words import words_read
 from flaxattn.trace.trace import Trace
@@ -41,9 +42,10 @@ class SourceReader(Pretrained):
             given = self._source(ids, mask)
             metadata: dict[str, Any] = {"tokens": tokens_of(self.tokenizer, given["input_ids"])}
         else:
+            texts = text_list(texts)
             encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
             given = self._source(encoded.input_ids, encoded.attention_mask)
-            rows = [(text,) for text in ([texts] if isinstance(texts, str) else texts)]
+            rows = [(text,) for text in texts]
             parts = zip(rows, encoded.offsets, encoded.special, strict=True)
             metadata = {
                 "tokens": encoded.tokens,

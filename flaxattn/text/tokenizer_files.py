@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from flaxattn.errors import CheckpointError, InputError
+from flaxattn.text.text_lists import text_list
 
 _ESM_START, _ESM_STOP = "<cls>", "<eos>"
 SPECIAL_TOKENS = {
@@ -141,8 +142,8 @@ def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenize
 
 def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
     """One text or several as a list, each fit to be encoded."""
-    items = [texts] if isinstance(texts, str) else texts
-    if isinstance(items, bytes) or not isinstance(items, Sequence) or not len(items):
+    items = text_list(texts, what)
+    if not items:
         raise InputError(
             f"expected a {what} or a non-empty list of them\n"
             f"received {type(texts).__name__}: {shortened(repr(texts))}\n"
@@ -162,7 +163,7 @@ def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
                 "leave it out, or give it at least one word"
             )
         _check_unicode(item, f"{what} {number}")
-    return list(items)
+    return items
 
 
 def _check_unicode(text: str, where: str) -> None:
