@@ -127,8 +127,8 @@ def test_products_of_unit_vectors_are_cosines(bert, texts):
         ("gpt2", ["a"], {"pooling": "cls"}, ("has no [CLS]", '"last"')),
         ("bert", ["a"], {"layer": 3}, ("layer is 3", "1 to 2")),
         ("bert", ["a"], {"layer": -4}, ("layer is -4",)),
-        ("bert", "a", {}, ("received a string",)),
-        ("bert", [], {}, ("received no text",)),
+        ("bert", "a", {}, ("received one text", "['a']")),
+        ("bert", [], {}, ("received none",)),
         ("bert", ["a", "a " * 60], {}, ("text 1 is too long",)),
     ],
 )

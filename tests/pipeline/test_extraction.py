@@ -429,7 +429,7 @@ def test_a_text_over_the_limit_is_named_or_cut(bert, texts) -> None:
         (["a", "", "b"], "text 1 is empty"),
         (["a", "b", 5], "text 2 is not a string"),
         (["a\ud800"], "text 0 is not valid Unicode"),
-        ("a b", "texts is one text, expected a list"),
+        ("a b", "texts: received one text, expected a list"),
     ],
 )
 def test_bad_texts_are_named(bert, given: Sequence[Any], message: str) -> None:

@@ -146,7 +146,7 @@ def test_no_more_is_written_than_is_needed() -> None:
             {},
             ["prompt 1 is too long: 130 tokens, this model has room for 128 with", "shorten it"],
         ),
-        (3, {}, ["expected a text or a non-empty list of them", "received int: 3"]),
+        (3, {}, ["expected a prompt or a list of them", "received int: 3"]),
         ("a", {"stop": ["b", ""]}, ["stop string 1 is empty\nreceived ''", "leave it out"]),
         ("a", {"stop": 3 * [0]}, ["stop string 0 is no string\nreceived 0"]),
         ("a", {"stop": "b", "scores": True}, ["scores are of all generated tokens", "leave out"]),

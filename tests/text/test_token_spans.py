@@ -42,7 +42,7 @@ def test_special_pieces_stand_nowhere():
 def test_another_text_is_told_by_its_first_difference(text, pieces, at):
     with pytest.raises(PlaceError) as error:
         token_spans(text, pieces, [False] * len(pieces))
-    assert error.value.start == at and error.value.piece == len(pieces) - 1
+    assert error.value.start == at and error.value.token == len(pieces) - 1
 
 
 @given(st.lists(st.text("abcé ,.!'#-Ü漢€\U0001f600\u00ad…", min_size=1, max_size=8), max_size=6))

@@ -42,7 +42,7 @@ def test_every_kind_of_file(text: Path, tmp_path: Path, capsys: pytest.CaptureFi
         out = tmp_path / path.suffix[1:]
         column = ("--text-column", "body")
         assert learn(path, "--out", out, "--vocab-size", 50, "--max-length", 64, *column) == 0
-        assert capsys.readouterr().out.splitlines()[-1] == f"wrote 50 pieces to {out}"
+        assert capsys.readouterr().out.splitlines()[-1] == f"wrote 50 tokens to {out}"
         found.append(vocabulary(out))
     assert found[0] == found[1] == found[2]
     assert found[0][:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
