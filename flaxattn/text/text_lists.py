@@ -44,7 +44,7 @@ def text_list(texts: Any, what: str = "text") -> list[Any]:
             "pass str, or list[str]"
         )
     convert: Any = getattr(texts, "to_pylist", None) or getattr(texts, "tolist", None)
-    items: list[Any] = list(convert() if callable(convert) else texts)
+    items: list[Any] = list(texts) if convert is None else list(convert())
     for number, item in enumerate(items):
         if item is None or type(item).__name__ in _MISSING or _is_nan(item):
             raise InputError(
