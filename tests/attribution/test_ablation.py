@@ -238,7 +238,7 @@ def classifier() -> PretrainedBert:
     [
         ("base", {}, "has no loss"),
         ("BertForMaskedLM", {"labels": [0]}, "labels are for a classifier"),
-        ("BertForMaskedLM", {"second": ["a", "b"]}, "1 texts and 2 second ones"),
+        ("BertForMaskedLM", {"second": ["a", "b"]}, "1 texts and 2 second texts"),
         ("BertForMaskedLM", {"batch": 0}, "batches of 0"),
         ("classifier", {}, "expected 1, one for each text, received none"),
         ("classifier", {"labels": [3]}, "from 0 to 2, received 3"),
@@ -252,8 +252,8 @@ def test_what_heads_cannot_be_judged_by(head: str, options: dict[str, Any], word
     assert len(str(caught.value).splitlines()) <= 3
 
 
-def test_no_texts_and_single_pieces() -> None:
-    with pytest.raises(InputError, match="one text or more"):
+def test_one_string_and_single_tokens() -> None:
+    with pytest.raises(InputError, match="received one text, expected a list"):
         fa.head_task(model(), "a text by itself")
     with pytest.raises(InputError, match=r"Text 1 \(from 0\) is a single token"):
         fa.head_task(model("tiny-gpt2", None), ["two words", "a"])

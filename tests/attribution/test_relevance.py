@@ -115,9 +115,9 @@ def test_what_predicts_nothing_is_refused(bert, modern, rnn):
         fa.relevance(rnn, TEXT)
     with pytest.raises(InputError, match="labels: expected a class of 0 for each of 1 texts"):
         fa.relevance(modern, TEXT, labels=[1])
-    with pytest.raises(InputError, match="2 texts and 1 second ones"):
+    with pytest.raises(InputError, match="2 texts and 1 second texts"):
         predictions(modern, [TEXT, TEXT], [TEXT])
-    with pytest.raises(InputError, match="expected a list of one text or more"):
+    with pytest.raises(InputError, match="received one text, expected a list"):
         predictions(modern, TEXT)
     with pytest.raises(InputError, match="text 1 is empty"):
         predictions(modern, [TEXT, ""])
