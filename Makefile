@@ -58,7 +58,7 @@ lint: $(VENV)/.dev browser-types  ## ruff, format check and pyright, as in conti
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The types of flaxattn/views/assets, told in JSDoc. Where npm is not, nothing is checked.
+# The types of flaxattn/views/assets, written in JSDoc. Without npm, nothing is checked.
 browser-types:
 	@if command -v npm >/dev/null; then cd tests/views && npm install --silent --no-audit --no-fund \
 	  --no-package-lock && node_modules/.bin/tsc -p jsconfig.json; \

@@ -76,7 +76,7 @@ def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") ->
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
     figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
     written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside)
-    if not asked.told_as_json(said):
+    if not asked.printed_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:
             _tell(said, best_among, "Among all words")

@@ -89,7 +89,7 @@ def report_governors(
         beside[FITTED] = to_bytes(judged.probe, notes)
     figures = {figure_file("probe"): _figure(found, best)}
     written = write_report(asked.run, said, _rows(found), figures, beside)
-    if not asked.told_as_json(said):
+    if not asked.printed_as_json(said):
         _tell(said, best)
         tell_rest(said, written)
 

@@ -125,7 +125,7 @@ class ProbeSpec:
         self.run.progress.announce(f"{counts[0]:,} texts to judge{learnt}, {self.model}: {what}")
         self.run.progress.expect(stage, sum(counts))
 
-    def told_as_json(self, said: Mapping[str, Any]) -> bool:
+    def printed_as_json(self, said: Mapping[str, Any]) -> bool:
         """Print a report for a program, if one reads it."""
         if self.as_json:
             typer.echo(json_text(said))

@@ -70,7 +70,7 @@ def report_structural(
     written = write_report(
         asked.run, said, _rows(judged), {figure_file("probe"): figure}, beside, LAYERS
     )
-    if not asked.told_as_json(said):
+    if not asked.printed_as_json(said):
         _tell(judged)
         tell_rest(said, written)
 
@@ -162,7 +162,7 @@ def report_labels(
     figure = plot_label_probe(judged)
     rows = {name: [one.plain()[name] for one in judged.scores] for name in judged.scores[0]._fields}
     written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside, LAYERS)
-    if not asked.told_as_json(said):
+    if not asked.printed_as_json(said):
         _print(judged, untrained)
         tell_rest(said, written)
 
@@ -244,7 +244,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     }
     rows = {name: [value] for name, value in scores.items()}
     written = write_report(asked.run, said, rows, {}, table=SCORES)
-    if not asked.told_as_json(said):
+    if not asked.printed_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
         console.print(message)
         console.print(f"fitted to {saved.notes.get('model', 'an unknown model')}", markup=False)

@@ -105,8 +105,7 @@ def embed(
             that do not fit, or a text that cannot be read, has special tokens only, or only tokens
             of weight 0 (`TextError`, which names it).
     """
-    texts, _ = paired_lists(texts)
-    _check(model, texts, pooling)
+    texts = _checked(model, texts, pooling)
     state, last = state_number(model, layer), state_number(model, -1)
     recipe = _recipe(model, pooling, normalize, state == last)
     weights = (
@@ -241,15 +240,18 @@ def _prepared(
     return dataclasses.replace(model, tokenizer=short), prepare, unpooled
 
 
-def _check(model: Pretrained, texts: Sequence[str], pooling: str | None) -> None:
+def _checked(model: Pretrained, texts: Sequence[str], pooling: str | None) -> list[str]:
+    """The texts as a list, if they and the pooling can be used."""
     if pooling is not None and pooling not in POOLINGS:
         raise InputError(f"pooling {pooling!r} is unknown\nchoose one of {', '.join(POOLINGS)}")
     if pooling == "cls" and not isinstance(model, PretrainedBert):
         raise InputError(
             f'pooling "cls" is of encoders; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
         )
-    if not texts:
+    several, _ = paired_lists(texts)
+    if not several:
         raise InputError("texts is a list of at least one text, received none")
+    return several
 
 
 def _checked_weights(

@@ -40,6 +40,7 @@ CONTAINERS: dict[str, Callable[[list[Any]], Any]] = {
     "Arrow array": pa.array,
     "Arrow column": lambda texts: pa.chunked_array([texts]),
 }
+SHORT = [CONTAINERS["generator"], CONTAINERS["Arrow column"]]  # of SLOW_DOORS
 TABLES = {
     "Arrow table": lambda texts: pa.table({"text": texts}),
     "data frame": lambda texts: types.SimpleNamespace(columns=["text"], ndim=2),
@@ -71,12 +72,15 @@ DOORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
+SLOW_DOORS = {"head_stats", "token_losses"}
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_every_container_gives_the_answer_of_a_list(door: str) -> None:
     name, call = DOORS[door]
     model = fa.from_pretrained(name)
     expected = call(model, TEXTS)
-    for container in CONTAINERS.values():
+    for container in SHORT if door in SLOW_DOORS else CONTAINERS.values():
         found = call(model, container(TEXTS))
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Claims are told apart by code, shape, hue and shade, never by a head's colour."""
+"""Claims differ by code, shape, hue and shade, never by a head's colour."""
 
 import itertools
 import re

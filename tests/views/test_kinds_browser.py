@@ -129,7 +129,7 @@ def test_two_stores_are_an_atlas_that_names_heads_left_out(view, tmp_path):
     assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in wanted]
     assert view.texts("[role=radio]:not([hidden])") == ["a", "<b>", "<b> − a"]
     told = "a and <b>, 3 texts; NaN in some texts, left out there: encoder 0.2"
-    assert view.texts("#level-atlas .told") == [told]
+    assert view.texts("#level-atlas .measured-by") == [told]
     view.choose("measure", "entropy")
     assert {c["text"] for c in view.run("return view.drawn()")} == {"+0.00"}
     assert view.run("return window.seen") == []
@@ -175,4 +175,4 @@ def test_the_effect_of_ablation_is_a_number_with_what_it_was_measured_by(view, s
     assert [c["text"] for c in cells] == ["0.0030", "0.0020", "0.0010", "0", "−0.0010", "−0.0020"]
     colours = [[int(n) for n in c["colour"][4:-1].split(",")] for c in cells]
     assert colours[0][2] > colours[0][0] and colours[-1][0] > colours[-1][2]
-    assert "mean over 12 texts, whose loss is 2.5" in view.find("#level-atlas .told").text
+    assert "mean over 12 texts, whose loss is 2.5" in view.find("#level-atlas .measured-by").text

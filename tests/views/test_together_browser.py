@@ -104,7 +104,7 @@ def test_three_pictures_draw_both_and_the_difference(view, two):
     )
     assert painted == [True] * 3
     assert view.texts(".which") == ["before", "<after>", "<after> − before"]
-    first, second, third = view.texts(".scale-told")
+    first, second, third = view.texts(".scale-note")
     assert first == second == "opacity: weight from 0 to 1; one scale for before and <after>"
     assert "less in <after>" in third and "a scale of its own" in third
     assert view.run("return window.seen") == []
@@ -240,7 +240,7 @@ def test_both_traces_have_one_scale_in_shares_of_a_row(view, two):
             at = line["head"], line["query"]
             wanted = abs(both[trace][(*at, line["key"])]) / units[trace][at]
             assert abs(line["opacity"] - wanted) < 16 * ERROR
-    assert "in both; one scale" in view.texts(".scale-told")[0]
+    assert "in both; one scale" in view.texts(".scale-note")[0]
     view.choose("drawing", "matrix")
     grids = view.run(
         "return view.together.parts.map(({ level }) => [...level.matrix.pyramid.level(0).values])"

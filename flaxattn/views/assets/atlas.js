@@ -89,13 +89,13 @@ export class AtlasLevel extends GridLevel {
     const [low, high] = this.range;
     const marks = [0, 0.5, 1].map((share) => [share, formatMeasure(this.state.measure, { [this.state.measure]: low + share * (high - low), changed: this.signed })]);
     const none = this.state.measures().length ? "" : "This side has no numbers of its own: choose another.";
-    const told = (this.payload.measured_by || {})[this.state.measure] || "";
-    const of = this.state.kind && !told ? `${measureLabel(this.state.measure)}, of ${this.state.kind.label} as shares of each row` : "";
+    const measuredBy = (this.payload.measured_by || {})[this.state.measure] || "";
+    const of = this.state.kind && !measuredBy ? `${measureLabel(this.state.measure)}, of ${this.state.kind.label} as shares of each row` : "";
     this.scale = none ? null : { unit: of || measureLabel(this.state.measure), colours: this.colours, marks: /** @type {any} */ (marks) };
     this.status.replaceChildren(
       element("span", {}, ...explain(none || of || measureLabel(this.state.measure))),
       none ? "" : legend(this.colours, /** @type {any} */ (marks)),
-      element("span", { class: "told", text: told }),
+      element("span", { class: "measured-by", text: measuredBy }),
     );
   }
 

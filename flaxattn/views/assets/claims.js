@@ -137,14 +137,14 @@ export class ClaimsLevel {
     );
   }
 
-  /** All that is claimed of one head. */
+  /** List the claims of one head. */
   showHead(cell) {
-    const rows = this.claimsOf(cell).map(({ name, value, told }) =>
+    const rows = this.claimsOf(cell).map(({ name, value, detail }) =>
       element(
         "li",
         { class: "fact" },
         claimMark(this.report, name),
-        element("span", { class: "role", text: [measureLabel(name), told].filter(Boolean).join(": ") }),
+        element("span", { class: "role", text: [measureLabel(name), detail].filter(Boolean).join(": ") }),
         element("span", { class: "value", text: formatNumber(value) }),
       ),
     );

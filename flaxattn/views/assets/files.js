@@ -39,8 +39,8 @@ function plainJson(value) {
  * @param {Object<string, any>} state
  */
 export function saveSvg(picture, state) {
-  const told = `<metadata>${plainJson(state)}</metadata></svg>`;
-  download(`${picture.name}.svg`, "image/svg+xml", picture.svg.replace(/<\/svg>$/, () => told));
+  const ending = `<metadata>${plainJson(state)}</metadata></svg>`;
+  download(`${picture.name}.svg`, "image/svg+xml", picture.svg.replace(/<\/svg>$/, () => ending));
 }
 
 /**

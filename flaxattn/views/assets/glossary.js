@@ -61,11 +61,11 @@ function placeOf(found) {
 
 /** @returns {(Node|string)[]} a text of the page, never one that was read, whose terms can be explained */
 export function explain(text) {
-  const told = new Set();
+  const explained = new Set();
   return text.split(ANY_TERM).map((part, i) => {
     const at = i % 2 ? placeOf(part) : -1; // every other part is a term
-    if (at < 0 || told.has(at)) return part;
-    told.add(at);
+    if (at < 0 || explained.has(at)) return part;
+    explained.add(at);
     return element("dfn", { class: "term", role: "button", tabindex: 0, "aria-expanded": "false", "data-term": at, text: part });
   });
 }

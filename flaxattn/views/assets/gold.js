@@ -28,7 +28,7 @@ const OUTCOME_NAMES = { hit: "hit", miss: "missed", unjudged: "not judged", neit
  * @property {string} rule when a pair is hit
  * @property {GoldPair[]} pairs all of this text, also those of hidden tokens
  * @property {string[]} names of the two traces, of a difference
- * @property {Object<string, number>} counts of pairs by outcome, in the order in which they are told
+ * @property {Object<string, number>} counts of pairs by outcome, in the order in which they are listed
  */
 
 /** @returns {string[]} names of all gold pairs that a page has */
@@ -107,15 +107,15 @@ export function touches(pair, { query, key, hover }) {
   return tokens.some((token) => token !== null && isOf(pair, token));
 }
 
-/** @returns {string[]} outcomes that are told: those that there can be, and pairs that are not judged if there are any */
-export function toldOutcomes({ counts }) {
+/** @returns {string[]} the outcomes to list: all that can occur, and pairs that are not judged if there are any */
+export function listedOutcomes({ counts }) {
   return Object.keys(counts).filter((outcome) => counts[outcome] || outcome !== "unjudged");
 }
 
 /** @returns {string} outcomes with their counts: 3 hit, 2 missed */
 export function countsText(gold) {
   const { counts } = gold;
-  return toldOutcomes(gold).map((outcome) => `${counts[outcome]} ${outcomeName(outcome)}`).join(", ");
+  return listedOutcomes(gold).map((outcome) => `${counts[outcome]} ${outcomeName(outcome)}`).join(", ");
 }
 
 /** @returns {string} how an outcome reads */
@@ -123,7 +123,7 @@ export function outcomeName(outcome) {
   return OUTCOME_NAMES[outcome] || outcome;
 }
 
-/** @returns {string} whose outcome is told, and when a pair is hit */
+/** @returns {string} whose outcome is shown, and when a pair is hit */
 export function ruleText(gold, heads) {
   const [first, second] = gold.names;
   const whom = `won: hit by ${second} alone; lost: by ${first} alone; kept: by both`;
@@ -137,6 +137,6 @@ export function partnersText(gold, focus, side) {
   const pairs = gold ? gold.pairs.filter((pair) => isOf(pair, focus)) : [];
   const text = (tokens, [first, last]) => tokens.slice(first, last + 1).join(" ");
   const other = (pair) => (focus.side === "left" ? pair.keys.map((run) => text(side.right.tokens, run)).join(" or ") : text(side.left.tokens, pair.query));
-  const told = pairs.map((pair) => `${other(pair)} (${outcomeName(pair.outcome)})`);
-  return told.length ? `Gold ${focus.side === "left" ? "key" : "query"}: ${told.join(", ")}` : "";
+  const outcomes = pairs.map((pair) => `${other(pair)} (${outcomeName(pair.outcome)})`);
+  return outcomes.length ? `Gold ${focus.side === "left" ? "key" : "query"}: ${outcomes.join(", ")}` : "";
 }

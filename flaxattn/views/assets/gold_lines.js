@@ -3,7 +3,7 @@
 // Gold pairs over the lines of the head level, the legend that says what they are, and both in a file.
 
 import { element, svgElement, tokenText } from "./elements.js";
-import { countsText, OFF, outcomeName, ruleText, toldOutcomes, touches } from "./gold.js";
+import { countsText, OFF, outcomeName, ruleText, listedOutcomes, touches } from "./gold.js";
 import { CURVES, emphasise, goldCurves, goldSample, goldShapes, isFocused, sampleParts, sampleWidth } from "./gold_paint.js";
 import { formatCount } from "./numbers.js";
 
@@ -87,7 +87,7 @@ export function showLegend(root, state, gold, heads, colours, curves) {
     root.replaceChildren("No gold pairs of ", tokenText(state.gold), " on this side of this text.");
     return;
   }
-  const keys = toldOutcomes(gold).map((outcome) =>
+  const keys = listedOutcomes(gold).map((outcome) =>
     element("span", { class: "gold-key", "data-outcome": outcome }, goldSample(outcome, colours, curves === null), `${gold.counts[outcome]} ${outcomeName(outcome)}`),
   );
   const about = gold.about ? `: ${gold.about}` : "";
@@ -99,7 +99,7 @@ export function showLegend(root, state, gold, heads, colours, curves) {
 export function legendGroup(gold, heads, colours, ink, cell) {
   const group = svgElement("g", { class: "gold-legend", "font-size": 12 });
   let x = 12;
-  for (const outcome of toldOutcomes(gold)) {
+  for (const outcome of listedOutcomes(gold)) {
     const sample = svgElement("g", { transform: `translate(${x} 0)` });
     sample.append(...sampleParts(outcome, colours, cell));
     const after = sampleWidth(cell) + 6;

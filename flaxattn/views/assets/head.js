@@ -177,7 +177,7 @@ export class HeadLevel {
     this.page.badge.hidden = !state.leftOut();
     this.page.badge.textContent = state.shares ? "renormalised" : "left out";
     const others = state.shares ? "the others of each row are scaled up to a sum of one" : "the others stay as they are";
-    this.page.badge.title = `Weights on ${state.leftOut()} are left out; ${others}. What a head does is told by all weights.`;
+    this.page.badge.title = `Weights on ${state.leftOut()} are left out; ${others}. What a head does is measured on all weights.`;
     this.page.kind.hidden = !state.kind;
     this.page.kind.textContent = state.kind ? state.meaning() : "";
     this.page.kind.title = state.kind ? state.kind.about : "";
@@ -360,8 +360,8 @@ export class HeadLevel {
     const [query, key] = [left.tokens[line.query], right.tokens[line.key]];
     const pair = element("strong", {}, tokenText(query), " → ", tokenText(key));
     const { tellWeights } = this.actions;
-    const told = tellWeights ? tellWeights(line.head, line.query, line.key) : formatWeight(line.weight);
-    const head = element("span", { class: "value", text: `head ${number}: ${told}` });
+    const shown = tellWeights ? tellWeights(line.head, line.query, line.key) : formatWeight(line.weight);
+    const head = element("span", { class: "value", text: `head ${number}: ${shown}` });
     return this.actions.showTip([pair, element("span", {}, swatch(colour), head)], event);
   }
 

@@ -107,8 +107,8 @@ export class HeadProfile {
     const title = "Claims about this head";
     if (!rows.length) return part("roles", title, element("p", { class: "hint", text: "There are no claims about it." }), this.toHead());
     const table = element("table", { "aria-label": title }, top, element("tbody", {}, ...rows));
-    const told = `Interval: ${this.report.heads.level}. “–” where it is not known.`;
-    return part("roles", title, element("div", { class: "claims" }, table), element("p", { class: "hint", text: told }));
+    const hint = `Interval: ${this.report.heads.level}. “–” where it is not known.`;
+    return part("roles", title, element("div", { class: "claims" }, table), element("p", { class: "hint", text: hint }));
   }
 
   /** @returns {Node|string} a button that shows the attention of a head without claims */
@@ -121,21 +121,21 @@ export class HeadProfile {
   examples(claim) {
     const title = `Examples: ${measureLabel(claim.name)}`;
     if (!claim.examples) {
-      const told = "This claim is about no pairs of tokens in the texts of this page. Texts with the highest number:";
-      return part("examples", title, element("p", { class: "hint", text: told }), element("div", { class: "claims" }, this.links.texts(claim)));
+      const hint = "This claim is about no pairs of tokens in the texts of this page. Texts with the highest number:";
+      return part("examples", title, element("p", { class: "hint", text: hint }), element("div", { class: "claims" }, this.links.texts(claim)));
     }
     const { best, worst, candidates, texts } = claim.examples;
     const [sequence] = best[0];
     const { about, rule } = this.pairsOf(claim, sequence);
     const pairs = counted(candidates, "pair");
-    const told = [
+    const hints = [
       `Pairs: ${about || measureLabel(claim.name)}. They come from ${counted(texts, "text")} of this page, ${pairs} in all.`,
       "A number is the share of the query’s attention on its gold keys. Best are the largest, worst the smallest of the others; of equal ones the first stands first.",
       `Most texts of this page show a claim well and some show it least, so they are no random sample. Hit: ${rule}.`,
     ];
     const legend = element("p", { class: "hint legend-pair" }, element("mark", { class: "query", text: "query" }), ", ", element("mark", { class: "key", text: "gold key" }), ". A click on a pair shows it in its text.");
     const lists = [this.list(claim, "best", best), this.list(claim, "worst", worst)];
-    return part("examples", title, element("p", { class: "hint", text: told.join(" ") }), legend, element("div", { class: "ends" }, ...lists));
+    return part("examples", title, element("p", { class: "hint", text: hints.join(" ") }), legend, element("div", { class: "ends" }, ...lists));
   }
 
   pairsOf(claim, sequence) {
@@ -172,8 +172,8 @@ export class HeadProfile {
     const rows = nearest[layer * count + head].map(([at, distance]) =>
       element("li", { class: "fact" }, element("span", { class: "role" }, this.links.toProfile(Math.floor(at / count), at % count)), element("span", { class: "value", text: formatWeight(distance) })),
     );
-    const told = `Jensen–Shannon distance over ${counted(texts, "text")}: the root of the mean divergence in bits; 0 for the same attention, 1 for no key in common.`;
-    const shown = rows.length ? told : "No distance to another head is known.";
+    const hint = `Jensen–Shannon distance over ${counted(texts, "text")}: the root of the mean divergence in bits; 0 for the same attention, 1 for no key in common.`;
+    const shown = rows.length ? hint : "No distance to another head is known.";
     return [element("h2", { text: "Most similar heads" }), element("ol", { class: "facts nearest" }, ...rows), element("p", { class: "hint", text: shown })];
   }
 
@@ -186,8 +186,8 @@ export class HeadProfile {
       return element("li", { class: "fact" }, element("span", { class: "role", text: name }), element("span", { class: "value", text }));
     });
     if (rows.length) return [title, element("ol", { class: "facts effects" }, ...rows), element("p", { class: "hint", text: `In brackets: 95 % interval. ${about}` })];
-    const told = element("p", { class: "hint" }, "Not measured. Run ", element("code", { text: command }), ", then this report again with ", element("code", { text: "--facts report-ablate" }), ".");
-    return [title, told];
+    const hint = element("p", { class: "hint" }, "Not measured. Run ", element("code", { text: command }), ", then this report again with ", element("code", { text: "--facts report-ablate" }), ".");
+    return [title, hint];
   }
 
   numbers(layer, head) {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// What the page can do, told in the page.
+// The help text of the page.
 
 import { element } from "./elements.js";
 import { glossaryList } from "./glossary.js";
@@ -54,10 +54,10 @@ export function helpDialog(several, compares, kinds, served) {
     notes.splice(1, 0, "“Side”: the encoder reads the source; the decoder reads what was written so far; cross-attention reads the source while it writes what stands on the left. “All” joins the three: layer and head of the same number on either side, and the parts of a row sum to one each.");
   }
   if (compares) {
-    notes.splice(-1, 0, "Two traces of the same tokens: the switch shows the first, the second, the second less the first, or all three side by side; what is pointed at in one is marked in all. Of a difference, blue is more and orange is less; lines are as strong as it is large. Heads are told apart by divergence (Jensen–Shannon, a mean over queries): 0 for the same attention, 0.693 for no key in common. An arrow (“a → b”) is a change that is claimed, by the rule in the panel; “a / b” is what a head does in this text in either. Gold pairs of a difference are won or lost (whole lines), kept (dashed) or missed by both (dotted).");
+    notes.splice(-1, 0, "Two traces of the same tokens: the switch shows the first, the second, the second less the first, or all three side by side; what is pointed at in one is marked in all. Of a difference, blue is more and orange is less; lines are as strong as it is large. Heads are compared by divergence (Jensen–Shannon, a mean over queries): 0 for the same attention, 0.693 for no key in common. An arrow (“a → b”) is a change that is claimed, by the rule in the panel; “a / b” is what a head does in this text in either. Gold pairs of a difference are won or lost (whole lines), kept (dashed) or missed by both (dotted).");
   }
   if (kinds) {
-    notes.splice(-1, 0, "“Weights” shows something else in the place of attention. Where rows do not sum to one, the largest size of a layer is drawn as 1, and the line above the picture says how much that is; “mass” is then a share of the sum of sizes in a row, and nothing is scaled up where tokens are hidden. Blue is above 0 and orange below, where weights have signs. What a head does, and the atlas, are told by sizes as shares of their row.");
+    notes.splice(-1, 0, "“Weights” shows something else in the place of attention. Where rows do not sum to one, the largest size of a layer is drawn as 1, and the line above the picture says how much that is; “mass” is then a share of the sum of sizes in a row, and nothing is scaled up where tokens are hidden. Blue is above 0 and orange below, where weights have signs. What a head does, and the atlas, are measured by sizes as shares of their row.");
   }
   const close = element("button", { type: "button", class: "sign", text: "Close" });
   const dialog = element(

@@ -80,8 +80,8 @@ function fillCells(pen, { place, window, pyramid, shades, selection }, rows, col
       const x = place.left + (column - window.column) * window.size;
       const y = place.top + (row - window.row) * window.size;
       pen.fill(x, y, window.size, window.size, colourOfWeight(shades, weight) || NO_NUMBER);
-      const told = { "data-query": selection.queries[row], "data-key": selection.keys[column], "data-weight": weight.toPrecision(6) };
-      for (const [name, value] of Object.entries(told)) pen.group.lastElementChild.setAttribute(name, String(value));
+      const attributes = { "data-query": selection.queries[row], "data-key": selection.keys[column], "data-weight": weight.toPrecision(6) };
+      for (const [name, value] of Object.entries(attributes)) pen.group.lastElementChild.setAttribute(name, String(value));
     }
   }
 }

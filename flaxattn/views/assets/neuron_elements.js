@@ -45,8 +45,8 @@ function placeIn(made, { x, width }, top) {
 /** @returns {Node} a button that opens a strip or folds it up */
 export function foldButton(name, open, fold) {
   const title = STRIPS[name];
-  const told = { "aria-expanded": String(open), title: open ? `Fold up ${title}` : `Show ${title}`, "aria-label": title };
-  return element("button", { type: "button", class: `neuron-fold ${name}`, click: () => fold(name, !open), ...told }, `${open ? "▾" : "▸"} ${title}`);
+  const attributes = { "aria-expanded": String(open), title: open ? `Fold up ${title}` : `Show ${title}`, "aria-label": title };
+  return element("button", { type: "button", class: `neuron-fold ${name}`, click: () => fold(name, !open), ...attributes }, `${open ? "▾" : "▸"} ${title}`);
 }
 
 /** @returns {Node[]} the title of a column; of a strip, a button that folds it up, and a caption */
@@ -124,8 +124,8 @@ export function formulaNodes(about, window) {
   const inner = about.bias ? `${factor} × q·k + bias` : `${factor} × q·k`;
   const mask = maskText(about, window);
   const error = about.error < 1e-6 ? "0.000001" : String(Number(about.error.toPrecision(1)));
-  const told = ` Computed again from the numbers on this page, no weight of this side is further than ${error} from the model’s.`;
-  return [element("b", { text: `weight = softmax( ${inner} )` }), `.${mask}${told}`];
+  const accuracy = ` Computed again from the numbers on this page, no weight of this side is further than ${error} from the model’s.`;
+  return [element("b", { text: `weight = softmax( ${inner} )` }), `.${mask}${accuracy}`];
 }
 
 /**

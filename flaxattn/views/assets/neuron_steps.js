@@ -155,12 +155,12 @@ function softmaxStep({ scene, key, queryName, keyName }) {
   const peak = Math.max(...seen.map((k) => terms.scaled[k]));
   const total = seen.reduce((sum, k) => sum + Math.exp(terms.scaled[k] - peak), 0);
   const part = Math.exp(terms.scaled[key] - peak);
-  const told = terms.weights[key];
+  const stored = terms.weights[key];
   lines.push(
     ["The largest score is ", number("peak", peak), "; exp(", number("score", terms.scaled[key]), ...then("−", "peak", peak), ") = ", number("part", part)],
     ["This over its sum for all keys: ", number("part", part), " / ", number("total", total), " = ", number("weight", part / total)],
   );
-  if (formatWeight(told) !== formatWeight(part / total)) lines.push(["The model’s own weight, as the page holds it, is ", number("stored", told), "; what follows uses that."]);
+  if (formatWeight(stored) !== formatWeight(part / total)) lines.push(["The model’s own weight, as the page holds it, is ", number("stored", stored), "; what follows uses that."]);
   return step;
 }
 
@@ -227,7 +227,7 @@ function outputStep({ scene, queryName }) {
 export function walkSteps(scene, key, query, tokens) {
   const { bias, value } = scene.head.about;
   const best = bySize(scene.head.contributions(scene.terms, key)).slice(0, NAMED_DIMENSIONS);
-  const told = () => ({ scene, key, best, queryName: nameOf(query), keyName: nameOf(tokens[key]) });
+  const moment = () => ({ scene, key, best, queryName: nameOf(query), keyName: nameOf(tokens[key]) });
   const steps = [
     inputStep,
     (story) => projectionStep(story, "query"),
@@ -239,5 +239,5 @@ export function walkSteps(scene, key, query, tokens) {
     ...(value ? [valueStep, sumStep] : []),
     outputStep,
   ];
-  return steps.map((step) => () => step(told()));
+  return steps.map((step) => () => step(moment()));
 }

@@ -185,11 +185,11 @@ export function tokenPanel(token, side, others, heads, onFirst, unit) {
   );
   const relation = side === "left" ? " attends to" : " is attended by";
   const rest = others.length > LISTED ? `and ${others.length - LISTED} more; ` : "";
-  const told = heads > 1 ? `mean of ${heads} heads; ${unit}` : unit;
+  const description = heads > 1 ? `mean of ${heads} heads; ${unit}` : unit;
   return [
     element("h2", {}, tokenText(token), relation),
     element("ol", { class: "facts" }, ...items),
-    element("p", { class: "hint" }, ...explain(others.length ? rest + told : "Nothing is shown for it.")),
+    element("p", { class: "hint" }, ...explain(others.length ? rest + description : "Nothing is shown for it.")),
     element("p", { class: "hint", text: others.length ? `The longest bar is ${formatWeight(longest)}.` : "" }),
     element("p", { class: "hint", text: onFirst === null ? "" : `${formatShare(onFirst)} of its attention is on the first token.` }),
   ];

@@ -183,7 +183,7 @@ function contributions(state, actions, prediction) {
 export function showPrediction(panel, state, column, index, actions) {
   const prediction = predictionAt(state, column, index);
   if (!prediction) return "";
-  const told = element("p", { class: "predicted" }, ...expected(prediction));
-  panel.append(told, ...contributions(state, actions, prediction));
-  return told.textContent;
+  const line = element("p", { class: "predicted" }, ...expected(prediction));
+  panel.append(line, ...contributions(state, actions, prediction));
+  return line.textContent;
 }

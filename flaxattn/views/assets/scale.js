@@ -23,7 +23,7 @@ function divergingColours() {
 }
 
 /**
- * Which colour a weight has: by its square root, so that faint weights can be told from none.
+ * Which colour a weight has: by its square root, so that faint weights differ visibly from none.
  * @param {number} weight between 0 and 1, of a difference between -1 and 1
  * @param {boolean} [signed] whether 0 is in the middle of the colours
  * @returns {number} index

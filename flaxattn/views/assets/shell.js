@@ -287,7 +287,7 @@ export class Shell {
     return weight < 0 ? this.signs.less : this.signs.more;
   }
 
-  /** @returns {import("./panel.js").HeadFacts} what is told of a head of the present layer */
+  /** @returns {import("./panel.js").HeadFacts} the facts shown about a head of the current layer */
   facts(head) {
     const measure = this.state.side.measure(this.state.layer, head);
     return { number: this.state.headNumber(head), colour: this.colourOf(head), measure };

@@ -21,7 +21,7 @@ const BLOCKS = [
   { name: "cross", row: 1, column: 0 },
   { name: "decoder", row: 1, column: 1 },
 ];
-/** What is told of two traces together. */
+/** Facts about two traces together. */
 export const APART = ["divergence", "cosine"];
 /** Below so many nats between two traces a head is named after the first alone: its name turns at a share
  * of one half, which a difference in rounding can cross. Changes are claimed by Python, over all texts. */

@@ -366,7 +366,7 @@ export class State {
     return this.key === null ? this.hover : { side: "right", index: this.key };
   }
 
-  /** @returns {{query: number, key: number}|null} the two tokens whose weights are told */
+  /** @returns {{query: number, key: number}|null} the two tokens whose weight is shown */
   pair() {
     const over = (side) => (this.hover && this.hover.side === side ? this.hover.index : null);
     if (this.query !== null && over("right") !== null) return { query: this.query, key: over("right") };

@@ -50,7 +50,7 @@ export class Together {
   buildPart(trace) {
     const state = this.state.as(trace);
     const name = element("h2", { class: "which" }, tokenText(state.shownName()));
-    const scale = element("p", { class: "scale-told" });
+    const scale = element("p", { class: "scale-note" });
     const root = element("div", { class: "part" });
     const box = element("div", { class: "one-of-three", role: "group", "aria-label": state.shownName(), "data-trace": trace }, name, scale, root);
     const own = {
@@ -97,7 +97,7 @@ export class Together {
     const size = { absolute: "", row: ", as share of the row’s largest", heads: ", divided by the number of heads on" }[this.state.opacity];
     if (trace !== "difference") return [`${shade}: weight from 0 to 1${size && this.state.opacity === "row" ? `${size} in both` : size}; one scale for `, tokenText(first), " and ", tokenText(second)];
     const { less, more } = this.actions.signs;
-    const sign = (colour, text) => element("span", { class: "sign-told" }, swatch(colour), text, tokenText(second), " ");
+    const sign = (colour, text) => element("span", { class: "sign-note" }, swatch(colour), text, tokenText(second), " ");
     return [sign(less, "less in "), sign(more, "more in "), `${shade}: size of the difference from 0 to 1${size}; a scale of its own`];
   }
 

@@ -10,7 +10,7 @@ import { formatShare } from "./numbers.js";
 import { measureLabel } from "./panel.js";
 import { ATTENTION, RAW, SETTINGS } from "./settings.js";
 
-/** What heads look at that is told from their position, and where they leave what they do not need. */
+/** Patterns that follow from position, and positions that absorb attention which is not needed. */
 const TOUR_PLACES = ["previous", "next", "own", "induction", "duplicate", "strongest"];
 const TOUR_SINKS = ["delimiter", "first"];
 /** Between the card and what it is about, in CSS pixels; and the width of a phone. */
@@ -35,8 +35,8 @@ function mostOf(side, names) {
  * @typedef {Object} Step
  * @property {string} title
  * @property {string} text
- * @property {Object<string, any>} settings of the page while it is told
- * @property {string} target selector of what is told of
+ * @property {Object<string, any>} settings of the page during the step
+ * @property {string} target selector of the element described
  */
 
 /** @returns {Step[]} the steps that a page has levels for */
