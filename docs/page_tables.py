@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flaxattn.commands.report_files import finite
+from flaxattn.reports.report import finite
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flaxattn.commands.report_files import finite
+from flaxattn.reports.report import finite
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -75,8 +75,14 @@ GROUPS: dict[str, Group] = {
         "Numbers of every head over texts, a trace or a store, and the tests of roles.",
         (
             *("measure", "head_stats", "head_patterns", "head_roles", "detect_heads"),
-            *("head_concordance", "index_heads", "search_heads", "read_report", "OnlineMoments"),
+            *("head_concordance", "index_heads", "search_heads", "OnlineMoments"),
         ),
+    ),
+    "reports": Group(
+        "Reports",
+        "What was measured over texts as facts, a table, figures and a page; `report.save(folder)` "
+        "writes all of it, as the command of the same name does.",
+        ("roles_report", "stats_report", "compare", "weights", "Report", "read_report"),
     ),
     "extraction": Group(
         "Extraction and stores",

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A score for each input token, from attribution maps of any kind.
 
-Maps say what keys give to queries in every layer and head; a prediction is made at one position
-from all layers. `token_scores` names how each kind of map is brought down to input tokens.
+Attribution maps weigh every key for every query, in each layer and head; a prediction is made at
+one position from all layers. `token_scores` names how each kind of map is reduced to input tokens.
 """
 
 from collections.abc import Mapping

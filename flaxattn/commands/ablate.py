@@ -30,14 +30,16 @@ from flaxattn.commands.head_request import (
     WithPage,
     is_store,
 )
-from flaxattn.commands.report_layout import CURVE, EVIDENCE, figure_file, page_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
+from flaxattn.reports.report import CURVE, EVIDENCE, figure_file, table_file
 
 if TYPE_CHECKING:
     from flaxattn.pipeline.progress_reporter import ProgressReporter
+    from flaxattn.views.page import Page
 
 _SIDES = {"decoder_head_mask": "decoder", "cross_attn_head_mask": "cross"}
+_LABEL = "growth of the loss, or importance"
 _SURE = 1.96  # standard errors
 _MOST = 10  # heads of a kind that are claimed to matter
 
@@ -99,19 +101,20 @@ def ablate(
     Example: flaxattn ablate corpus.txt --model tiny-bert -o WORTH
     """
     from flaxattn.attribution.head_losses import head_task
-    from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.report_files import write_report
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.reports.evidence import evidence_facts, evidence_table
+    from flaxattn.reports.report import Report
     from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
 
     _check_inputs(inputs)
     kinds, order = _kinds(measure, order)
     run = ReportRun.begin(context, "ablate")
+    columns = text_column, pair_column, label_column
     settings = {
         "model": model,
         "head": head,
-        "columns": [text_column, pair_column, label_column],
+        "columns": list(columns),
         "measure": measure,
         "order": order,
         "by_layer": by_layer,
@@ -122,24 +125,22 @@ def ablate(
         "seed": seed,
     }
     run.progress("reading texts", 0)
-    columns = text_column, pair_column, label_column
     corpus = read_corpus(inputs, columns, limit, on_error, run.path)
     run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
+    read = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
     task = head_task(
         loaded,
         corpus.texts,
         corpus.second,
         labels=corpus.labels,
         batch=batch,
-        truncate=truncate,
         seed=seed,
-        allow_nonfinite=allow_nonfinite,
+        **read,
     )
     _announce(run.progress, loaded.masks(), kinds, len(corpus.texts))
     effects, curve = _measured(task, kinds, order, by_layer, run.progress, len(corpus.texts))
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}
-    figure = plot_head_values(maps, "growth of the loss, or importance")
     claims = _claims(effects, loaded, evidence)
     said = {
         "model": model,
@@ -152,12 +153,15 @@ def ablate(
         "heads": _rows(effects, loaded),
     }
     beside = {EVIDENCE: evidence_table(claims)}
-    if page:
-        read = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
-        beside[page_file(run.command)] = _page(loaded, corpus, effects, claims, read, sentences)
+    draw = functools.partial(_page, loaded, corpus, effects, claims, read, sentences)
     shares, losses, errors = ([getattr(p, n) for p in curve] for n in ("share", "loss", "error"))
-    figures = {figure_file(run.command): figure, CURVE: plot_pruning_curve(shares, losses, errors)}
-    files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
+    figures = {
+        figure_file(run.command): functools.partial(plot_head_values, maps, _LABEL),
+        CURVE: functools.partial(plot_pruning_curve, shares, losses, errors),
+    }
+    table = table_file(run.command)
+    report = Report(run.command, said, said["heads"], figures, beside, draw, table)
+    files = run.save(report, page)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
@@ -225,9 +229,9 @@ def _claims(effects: Any, loaded: Any, keep: int) -> list[Any]:
 
 def _page(
     loaded: Any, corpus: Any, effects: Any, claims: list[Any], read: dict[str, bool], most: int
-) -> bytes:
-    from flaxattn.commands.head_page import report_page
+) -> "Page":
     from flaxattn.measures.score_source import traces_of
+    from flaxattn.reports.evidence import report_page
     from flaxattn.views.evidence_page import EvidenceReport, Numbers
 
     sides: dict[str, dict[str, Any]] = {}

@@ -5,6 +5,7 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +24,8 @@ from flaxattn.commands.head_request import (
     Truncate,
 )
 from flaxattn.commands.option_lists import named
-from flaxattn.commands.report_layout import figure_file, table_file
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.reports.report import figure_file, table_file
 
 if TYPE_CHECKING:
     from flaxattn.attribution.faithfulness import Faithfulness
@@ -79,10 +80,11 @@ def faithfulness(
     from flaxattn.attribution.faithfulness import DEFAULT_KINDS, KINDS
     from flaxattn.attribution.faithfulness import faithfulness as measured
     from flaxattn.commands.ablate import model_head
-    from flaxattn.commands.report_files import print_files, write_report
+    from flaxattn.commands.report_printing import print_files
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.commands.text_lines import cost
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.reports.report import Report
     from flaxattn.views.figures.plot_faithfulness import plot_faithfulness
 
     chosen = named(kinds, KINDS, "--kinds") if kinds is not None else list(DEFAULT_KINDS)
@@ -117,8 +119,9 @@ def faithfulness(
         "ranking": found.table(seed=seed),
         "curves": _curves(found),
     }
-    figures = {figure_file(run.command): plot_faithfulness(found)}
-    files = write_report(run, said, _rows(found), figures, table=table_file(run.command))
+    figures = {figure_file(run.command): functools.partial(plot_faithfulness, found)}
+    table = table_file(run.command)
+    files = run.save(Report(run.command, said, _rows(found), figures, table_name=table))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

@@ -6,6 +6,7 @@ Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +17,9 @@ from rich.table import Table
 
 from flaxattn.commands.head_request import AllowNonfinite, Architecture, AsJson, Model
 from flaxattn.commands.option_lists import numbers
-from flaxattn.commands.report_files import cell, json_text, print_files
-from flaxattn.commands.report_layout import COMPOSED, COMPOSITION, figure_file, table_file
+from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.reports.report import COMPOSED, COMPOSITION, figure_file, json_text, table_file
 
 if TYPE_CHECKING:
     from flaxattn.measures.circuit_scores import HeadCircuits
@@ -70,9 +71,9 @@ def circuits(
     Example: flaxattn circuits --model tiny-gpt2 -o CIRCUITS
     """
     from flaxattn.attribution.head_circuits import head_circuits
-    from flaxattn.commands.report_files import columns_bytes, write_report
     from flaxattn.measures.circuit_scores import KINDS
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.reports.report import Report, columns_bytes
     from flaxattn.store.model_fingerprint import mark
     from flaxattn.views.figures.plot_circuits import plot_circuits
     from flaxattn.views.figures.plot_composition import plot_composition
@@ -110,11 +111,13 @@ def circuits(
         "composition": strongest,
         "heads": found.rows(),
     }
-    figures = {figure_file(run.command): plot_circuits(found)}
+    figures = {figure_file(run.command): functools.partial(plot_circuits, found)}
     if strongest[kind]:
-        figures[COMPOSED] = plot_composition(found, kind, edges)
+        figures[COMPOSED] = functools.partial(plot_composition, found, kind, edges)
     beside = {COMPOSITION: columns_bytes(found.edge_columns())}
-    files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
+    table = table_file(run.command)
+    report = Report(run.command, said, said["heads"], figures, beside, table_name=table)
+    files = run.save(report)
     if as_json:
         typer.echo(json_text(said))
     else:

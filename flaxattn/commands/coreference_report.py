@@ -2,21 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of `flaxattn probe --coreference` and `--pronouns`, with texts as evidence."""
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
 from flaxattn.commands.probe_reader import Files, ProbeSpec, left_out, tell_rest
-from flaxattn.commands.report_layout import EVIDENCE, page_file
 from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.probes.mention_resolution import Coreference, Resolver
 from flaxattn.probes.watched_mentions import WatchedMentions
+from flaxattn.reports.evidence import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.reports.report import EVIDENCE, Report
 from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.probes.mention_resolution import Coreference, Resolver
     from flaxattn.trace.trace import Trace
+    from flaxattn.views.page import Page
 
 
 _AMONG = "among_all_words"
@@ -38,10 +40,9 @@ _AMONG = "among_all_words"
 
 def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") -> None:
     """Ask every head whom mentions mean, write the report with its page, and print."""
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import figure_file
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.probes.watched_mentions import WatchedMentions
+    from flaxattn.reports.report import figure_file
     from flaxattn.views.figures.plot_roles import plot_head_means
 
     asked.announce(
@@ -56,7 +57,7 @@ def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") ->
         reading=asked.reading(),
         passing=watched,
     )
-    evidence, beside = mention_evidence(asked, model, found, best, watched, shown.most)
+    evidence, files, page = mention_evidence(asked, model, found, best, watched, shown.most)
     said = {
         "model": asked.model,
         "texts": form,
@@ -74,8 +75,10 @@ def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") ->
         for name, values in _rows(among, "words").items():
             rows[name] += values
     means = {way: found.accuracy(way) for group, way in found.hits if not group}
-    figure = plot_head_means(found.layers, found.heads, means, "share of mentions it is right for")
-    written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside)
+    label = "share of mentions it is right for"
+    draw = functools.partial(plot_head_means, found.layers, found.heads, means, label)
+    figures = {figure_file("probe"): draw}
+    written = asked.run.save(Report("probe", said, rows, figures, files, page))
     if not asked.printed_as_json(said):
         _tell(said, best, "Whom mentions mean")
         if best_among:
@@ -145,15 +148,15 @@ def mention_evidence(
     best: Sequence[Resolver],
     watched: WatchedMentions,
     most: int | None,
-) -> tuple[dict[str, Any], dict[str, bytes]]:
+) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page] | None]":
     """Return the part of a report about the texts that show its best head.
 
     Returns:
-        Facts for JSON, and the content of files by name.
+        Facts for JSON, the content of files by name, and what makes the page.
     """
     claims = [_claim(one, found, watched) for one in best]
     texts = {n: Text(n, kept.id, kept.text) for n, kept in watched.texts.items()}
-    beside = {EVIDENCE: evidence_table(claims)}
+    page = None
     if most is not None:
 
         def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
@@ -170,8 +173,8 @@ def mention_evidence(
             "accuracy",
         )
         traces = asked.traces(model, texts)
-        beside[page_file("probe")] = report_page(report, claims, traces, most, gold)
-    return evidence_facts(claims, texts), beside
+        page = functools.partial(report_page, report, claims, traces, most, gold)
+    return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 
 
 def _name(one: Resolver) -> str:

@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of `flaxattn probe`: the heads that find governors, and sentences as evidence."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flaxattn.commands.head_page import evidence_facts, evidence_table, numbers_of, report_page
 from flaxattn.commands.probe_reader import ProbeSpec, left_out, tell_rest
-from flaxattn.commands.report_layout import EVIDENCE, page_file
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
@@ -21,6 +20,8 @@ from flaxattn.measures.scores import side_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.gold_governors import governor_pairs
 from flaxattn.probes.governor_probe import Classifier, Dependencies
+from flaxattn.reports.evidence import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.reports.report import EVIDENCE, Report
 from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_model import Pretrained
     from flaxattn.probes.governor_probe import Classifier, Dependencies
     from flaxattn.trace.trace import Trace
+    from flaxattn.views.page import Page
 
 
 _SHOWN = 12  # relations in the table and in the figure
@@ -52,11 +54,10 @@ def report_governors(
     asked: ProbeSpec, untrained: bool, penalty: float | None, shown: EvidenceOptions
 ) -> None:
     """Ask heads, write the report with its page and the fitted parser, and print."""
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import FITTED, figure_file
     from flaxattn.probes.arc_weights import Watched
     from flaxattn.probes.head_probe import head_probe
     from flaxattn.probes.probe_file import to_bytes
+    from flaxattn.reports.report import FITTED, figure_file
 
     penalty = _PENALTY if penalty is None else penalty
     fits = "a parser and its control task" if asked.files[1].paths else "no parser"
@@ -72,7 +73,7 @@ def report_governors(
         passing=passing,
         reading=asked.reading(),
     )
-    evidence, beside = evidence_of(asked, model, found, best, passing, shown.most)
+    evidence, beside, page = evidence_of(asked, model, found, best, passing, shown.most)
     said = {
         "model": asked.model,
         "data": [each.facts() for each in asked.files],
@@ -87,8 +88,8 @@ def report_governors(
     if judged is not None:
         notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
         beside[FITTED] = to_bytes(judged.probe, notes)
-    figures = {figure_file("probe"): _figure(found, best)}
-    written = write_report(asked.run, said, _rows(found), figures, beside)
+    figures = {figure_file("probe"): functools.partial(_figure, found, best)}
+    written = asked.run.save(Report("probe", said, _rows(found), figures, beside, page))
     if not asked.printed_as_json(said):
         _tell(said, best)
         tell_rest(said, written)
@@ -154,16 +155,16 @@ def evidence_of(
     best: Sequence[Classifier],
     watched: Watched,
     most: int | None,
-) -> tuple[dict[str, Any], dict[str, bytes]]:
+) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page] | None]":
     """Return the part of a report about the sentences that show its best heads.
 
     Returns:
-        Facts for JSON, and the content of files by name.
+        Facts for JSON, the content of files by name, and what makes the page.
     """
     claims = [_claim(one, found, watched) for one in best]
     texts = _texts(asked.files[0], watched.names)
     claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
-    beside = {EVIDENCE: evidence_table(claims)}
+    page = None
     if most is not None:
         values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
         about = (
@@ -185,8 +186,8 @@ def evidence_of(
             "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
         )
         traces = asked.traces(model, texts)
-        beside[page_file("probe")] = report_page(report, claims, traces, most, gold)
-    return evidence_facts(claims, texts), beside
+        page = functools.partial(report_page, report, claims, traces, most, gold)
+    return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 
 
 def _claim(one: Classifier, found: Dependencies, watched: Watched) -> Claim:

@@ -15,7 +15,8 @@ from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.pipeline.reading_options import ReadingOptions, Watch
+    from flaxattn.pipeline.progress_reporter import ProgressReporter
+    from flaxattn.pipeline.reading_options import ReadingOptions
 
 _PLAN = "plan.json"
 _RANGE = "20-40"
@@ -175,16 +176,32 @@ class Request:
             )
         return any(found)
 
-    def reading(self, bad: "BadRows", watch: "Watch | None" = None) -> "ReadingOptions":
+    def reading(self, bad: "BadRows") -> "ReadingOptions":
         """Return the options with which texts are read."""
         from flaxattn.pipeline.reading_options import ReadingOptions
 
-        seen: dict[str, Any] = {} if watch is None else {"watch": watch}
-        seen["allow_nonfinite"] = self.allow_nonfinite
-        tokens = self.batch_tokens
         return ReadingOptions(
-            self.truncate, bad, tokens, limit=self.limit, lengths=self.range, **seen
+            self.truncate,
+            bad,
+            self.batch_tokens,
+            limit=self.limit,
+            lengths=self.range,
+            allow_nonfinite=self.allow_nonfinite,
         )
+
+    def reported(self, progress: "ProgressReporter") -> dict[str, Any]:
+        """Return the arguments that `roles_report` and `stats_report` share."""
+        from flaxattn.corpus.bad_rows import BadRows
+
+        return {
+            "side": self.side,
+            "trees": self.trees or (),
+            "reading": self.reading(BadRows(self.on_error, self.out)),
+            "evidence": self.evidence,
+            "sentences": self.sentences,
+            "other_reports": self.facts or (),
+            "progress": progress,
+        }
 
 
 @dataclasses.dataclass(frozen=True)

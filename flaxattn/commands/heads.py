@@ -5,6 +5,7 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn.commands.head_request import Alpha, AsJson, Correction
-from flaxattn.commands.report_files import cell, print_files
-from flaxattn.commands.report_layout import CORRELATIONS, figure_file
+from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.reports.report import CORRELATIONS, figure_file
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_concordance import HeadConcordance
@@ -64,8 +65,8 @@ def heads(
 
     Example: flaxattn heads report-roles report-ablate report-patch -o CONCORDANCE
     """
-    from flaxattn.commands.report_files import columns_bytes, without_nan, write_report
     from flaxattn.measures.head_concordance import LEVEL, head_concordance
+    from flaxattn.reports.report import Report, columns_bytes, without_nan
     from flaxattn.views.figures.plot_concordance import plot_concordance
 
     run = ReportRun.begin(context, "heads")
@@ -86,8 +87,8 @@ def heads(
     }
     table = {name: without_nan([row[name] for row in rows]) for name in rows[0]}
     beside = {CORRELATIONS: columns_bytes(table)}
-    figures = {figure_file(run.command): plot_concordance(found, alpha)}
-    files = write_report(run, said, found.table(), figures, beside)
+    figures = {figure_file(run.command): functools.partial(plot_concordance, found, alpha)}
+    files = run.save(Report(run.command, said, found.table(), figures, beside))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

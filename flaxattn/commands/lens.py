@@ -22,9 +22,10 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
-from flaxattn.commands.report_files import cell, json_text
+from flaxattn.commands.report_printing import cell
 from flaxattn.errors import InputError
 from flaxattn.files import check_writable, write_text
+from flaxattn.reports.report import json_text
 
 if TYPE_CHECKING:
     from flaxattn.trace.layer_predictions import LogitLens

@@ -6,6 +6,7 @@ Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,9 +29,9 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_groups import with_options
 from flaxattn.commands.option_lists import head_numbers, named
-from flaxattn.commands.report_files import cell, print_files
-from flaxattn.commands.report_layout import EVIDENCE, PAIRS, figure_file, page_file, table_file
+from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.reports.report import EVIDENCE, PAIRS, figure_file, table_file
 
 if TYPE_CHECKING:
     from flaxattn.attribution.patch_effects import PatchReport
@@ -167,11 +168,11 @@ def patch(
     """
     from flaxattn.attribution.patching import patch as patched
     from flaxattn.commands.ablate import model_head
-    from flaxattn.commands.head_page import evidence_facts, evidence_table
     from flaxattn.commands.patch_evidence import patch_claims, patch_page, shown_texts
-    from flaxattn.commands.report_files import columns_bytes, write_report
     from flaxattn.commands.text_corpus import read_pairs
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.reports.evidence import evidence_facts, evidence_table
+    from flaxattn.reports.report import Report, columns_bytes
     from flaxattn.store.model_fingerprint import mark
     from flaxattn.views.figures.plot_patch_effects import plot_patch_effects
 
@@ -200,11 +201,13 @@ def patch(
     beside = {PAIRS: columns_bytes(found.pair_columns())}
     if request.by == "head":
         beside[EVIDENCE] = evidence_table(claims)
-    if page and request.by == "head":
-        run.progress("writing the page", 0)
-        beside[page_file(run.command)] = patch_page(loaded, found, claims, sentences)
-    figures = {figure_file(run.command): plot_patch_effects(found)}
-    files = write_report(run, said, said["heads"], figures, beside, table_file(run.command))
+    draw = None
+    if request.by == "head":
+        draw = functools.partial(patch_page, loaded, found, claims, sentences)
+    figures = {figure_file(run.command): functools.partial(plot_patch_effects, found)}
+    table = table_file(run.command)
+    report = Report(run.command, said, said["heads"], figures, beside, draw, table)
+    files = run.save(report, page)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

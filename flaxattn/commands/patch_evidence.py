@@ -13,6 +13,7 @@ from flaxattn.measures.evidence import Evidence, TopText
 
 if TYPE_CHECKING:
     from flaxattn.attribution.patch_effects import PatchReport, UnitEffects
+    from flaxattn.views.page import Page
 
 _MOST = 10  # heads of a side and a group of positions that are claimed to be causal
 _DIRECT = "direct"  # effects of all but the head, which no head is claimed for
@@ -70,12 +71,12 @@ def shown_texts(found: "PatchReport") -> Mapping[int, Text]:
     }
 
 
-def patch_page(loaded: Any, found: "PatchReport", claims: Sequence[Claim], most: int) -> bytes:
+def patch_page(loaded: Any, found: "PatchReport", claims: Sequence[Claim], most: int) -> Page:
     """The page of a report, with the attention of clean texts."""
     from flaxattn.attribution.patch_task import target_text
-    from flaxattn.commands.head_page import report_page
     from flaxattn.measures.score_source import traces_of
     from flaxattn.models.seq2seq import Seq2SeqLM
+    from flaxattn.reports.evidence import report_page
     from flaxattn.views.evidence_page import EvidenceReport, Numbers
 
     values: dict[str, dict[str, np.ndarray]] = {}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from flaxattn.commands.report_files import json_text, print_files, print_left_out
+from flaxattn.commands.report_printing import print_files, print_left_out
 from flaxattn.commands.report_run import ReportRun
+from flaxattn.reports.report import json_text
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
@@ -38,7 +39,7 @@ class Files(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Describe the input files, ready for JSON."""
-        from flaxattn.commands.report_files import described
+        from flaxattn.reports.report import described
 
         return {"files": described(self.paths), "limit": self.limit}
 

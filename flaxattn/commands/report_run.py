@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flaxattn.commands.report_layout import REPORT_FILES, facts_file
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
-from flaxattn.measures.read_report import is_report, read_report
+from flaxattn.measures.read_report import read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
+from flaxattn.reports.report import Report, facts_file, reports_in, write_report
 
 _PATHS = (
     "inputs",
@@ -81,7 +81,7 @@ class ReportRun:
 
     def check(self) -> None:
         """Refuse a folder that holds the report of another run."""
-        for name in () if self.overwrite else _held(self.path):
+        for name in () if self.overwrite else reports_in(self.path):
             difference = self._difference(name)
             if difference:
                 raise self._refusal(name, difference, "this run would replace its files")
@@ -97,12 +97,15 @@ class ReportRun:
         mode = shared_mode(kept_inputs(self.path))
         return functools.reduce(operator.and_, map(mode_of_texts, self.stores), mode)
 
-    def remove_stale(self, written: list[Path]) -> None:
-        """Remove the files of a report that was replaced."""
-        for name in _held(self.path):
-            for file in REPORT_FILES[name]:
-                if self.path / file not in written:
-                    (self.path / file).unlink(missing_ok=True)
+    def save(self, report: Report, page: bool = True) -> list[Path]:
+        """Write the report of this run, with or without its page, or leave the folder as it was."""
+        self.check()
+        self.progress("writing the report", 0)
+        if not page:
+            report = dataclasses.replace(report, draw_page=None)
+        written = write_report(report, self.path, self.request, self.mode())
+        self.progress.finish()
+        return written
 
     def _refusal(self, name: str, difference: str, consequence: str) -> InputError:
         return InputError(
@@ -133,11 +136,6 @@ class ReportRun:
                 return f"of another run, in which {option.replace('_', '-')} differs"
         piped = any(_is_piped(self.request.get(name)) for name in _PATHS)
         return "of another run, whose standard input is not known" if piped else ""
-
-
-def _held(folder: Path) -> list[str]:
-    """Commands whose reports are in a folder."""
-    return [command for command in REPORT_FILES if is_report(folder / facts_file(command))]
 
 
 def _is_piped(value: Any) -> bool:

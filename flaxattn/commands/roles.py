@@ -2,22 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn roles`: parses, calls, prints. Everything heavy is imported when it runs."""
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from flaxattn.commands.head_request import Alpha, AsJson, Request, RolesRequest
+from flaxattn.commands.head_request import Alpha, AsJson, RolesRequest
 from flaxattn.commands.option_groups import with_options
 from flaxattn.commands.option_lists import named
-from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Roles
-    from flaxattn.measures.score_terms import ScoreOptions
-    from flaxattn.measures.scored_corpus import ScoredCorpus
-    from flaxattn.views.payloads.head_pages import HeadPages
+
+_EVEN = " (its score is multiplied by the entropy, which is highest for uniform attention)"
 
 
 @with_options
@@ -60,102 +57,54 @@ def roles(
 
     Example: flaxattn roles treebank.conllu --model tiny-bert -o ROLES
     """
-    from flaxattn.commands.head_corpus import gathered, rows_of
-    from flaxattn.commands.head_facts import examples_table, head_pages
-    from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.head_report import refusals, tell
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import (
-        EVIDENCE,
-        EXAMPLES,
-        GRID,
-        OVERLAP,
-        figure_file,
-        page_file,
-    )
+    from flaxattn.commands.head_corpus import head_source
+    from flaxattn.commands.report_printing import tell
     from flaxattn.commands.report_run import ReportRun
-    from flaxattn.commands.role_controls import control_notes, false_positives, repeated
-    from flaxattn.measures.claims import role_claims
-    from flaxattn.measures.patterns import head_patterns
-    from flaxattn.measures.role_tests import Test, facts, find_roles
-    from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
-    from flaxattn.views.figures.plot_role_grid import plot_role_grid
-    from flaxattn.views.figures.plot_role_overlap import plot_role_overlap
-    from flaxattn.views.figures.plot_roles import plot_roles
+    from flaxattn.measures.role_tests import Test
+    from flaxattn.measures.score_terms import PAPER_RELATIONS, check_relations
+    from flaxattn.reports.roles import roles_report
 
     chosen = check_relations(named(relations) if relations is not None else PAPER_RELATIONS)
     correction = correction or ("none" if pande_parity else "bh")
     test = Test(tau=tau, alpha=alpha, correction=correction, pande_parity=pande_parity)
-    asked = ScoreOptions(chosen, request.annotated, seed, pande_parity)
     run = ReportRun.begin(context, "roles")
-    corpus = gathered(request, asked, run.progress)
-    found = find_roles(corpus.tally, asked, test)
-    if not found.roles:
-        raise InputError(_no_role(request, corpus))
-    chance = false_positives(request, corpus, asked, test, drawings, run.progress)
-    run.progress("collecting evidence", 0)
-    claims = role_claims(found, corpus.evidence, corpus.tally.side)
-    known = head_patterns(corpus.tally, alpha=alpha) if not corpus.refused else []
-    settings = {"limit": request.limit, "lengths": request.range, "evidence": request.evidence}
-    said = {
-        **corpus.facts,
-        "settings": {**dataclasses.asdict(asked), **dataclasses.asdict(test), **settings},
-        "seed": seed,
-        **facts(found),
-        "labels": [label._asdict() for label in known],
-        "false_positives": chance,
-        "repeated": repeated(corpus, test, repeats),
-        "refused": refusals(corpus.refused),
-        "evidence": evidence_facts(claims, corpus.texts),
-    }
-    rows = rows_of(corpus, found, seed)
-    beside = {EVIDENCE: evidence_table(claims)}
-    if request.page:
-        pages = head_pages(request, corpus, claims, "score", rows)
-        beside[page_file(run.command)] = _page(request, corpus, found, claims, asked, pages)
-        beside[EXAMPLES] = examples_table(claims, pages.examples)
-    figures = {figure_file(run.command): plot_roles(found), GRID: plot_role_grid(found)}
-    if any(role.found.any() for role in found.roles.values()):
-        figures[OVERLAP] = plot_role_overlap(found)
-    files = write_report(run, said, rows, figures, beside)
-    tell(said, _table(found), [*found.warnings(), *control_notes(chance)], files, as_json)
-
-
-def _page(
-    request: Request,
-    corpus: "ScoredCorpus",
-    found: "Roles",
-    claims: list,
-    asked: "ScoreOptions",
-    pages: "HeadPages",
-) -> bytes:
-    from flaxattn.commands.head_facts import weakest
-    from flaxattn.commands.head_page import corpus_gold, numbers_of, report_page
-    from flaxattn.measures.claims import claim_columns
-    from flaxattn.views.evidence_page import EvidenceReport
-
-    test, said = found.test, corpus.facts
-    about = (
-        f"{said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average. A head "
-        f"has a role if its mean score is above {test.tau:g}, 1 being uniform attention "
-        f"(p < {test.alpha:g}, {test.correction}). Counts depend on the lengths of texts."
+    source, texts = head_source(request, run.progress)
+    report = roles_report(
+        source,
+        texts,
+        chosen,
+        test=test,
+        seed=seed,
+        drawings=drawings,
+        repeats=repeats,
+        **request.reported(run.progress),
     )
-    values = {name: role.score for name, role in found.roles.items()}
-    numbers = numbers_of(found, values, corpus.tally.side)
-    title, model = "Roles of heads", str(said["model"])
-    report = EvidenceReport(title, model, about, numbers, "score", heads=pages)
-    gold = corpus_gold(corpus, claim_columns(claims, "score"), asked)
-    weak = weakest(corpus, claims, "score")
-    return report_page(report, claims, corpus.traces, request.sentences, gold, weak)
+    files = run.save(report, request.page)
+    found, by_chance = report.result, report.facts["false_positives"]
+    tell(report.facts, _table(found), [*found.warnings(), *_notes(by_chance)], files, as_json)
 
 
-def _no_role(request: Request, corpus: "ScoredCorpus") -> str:
-    known = sorted({column.name for column in corpus.tally.moments})
-    return (
-        f"{request.inputs[0]} holds no statistic that a role is scored by\n"
-        f"it shows {', '.join(known) or 'nothing'}, see flaxattn stats\n"
-        "extract again: --capture weights, or --stats received for cls, sep and delimiter"
-    )
+def _notes(found: dict[str, Any]) -> list[str]:
+    """Lines that say how many roles are found by chance."""
+    if not found:
+        return []
+    before, other = found["untrained"], found["other_trees"]
+    named = [
+        f"{count} {name}{_EVEN if name.endswith('_entropy') else ''}"
+        for name, count in before["by_role"].items()
+        if count
+    ]
+    lines = [
+        f"by chance: the model before training has {before['found']} roles in {before['tests']:,} "
+        f"tests on {found['texts']} texts{': ' if named else ''}{', '.join(named)}"
+    ]
+    if other:
+        lines.append(
+            f"by chance: under other trees, {other['drawings']} times drawn, {other['found']} "
+            f"roles in {other['tests']:,} tests, {other['drawings_beyond']} drawings with one "
+            "beyond position"
+        )
+    return lines
 
 
 def _mass(share: float) -> str:

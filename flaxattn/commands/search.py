@@ -6,6 +6,7 @@ What is stored is in `flaxattn.store.token_index`, what is similar in
 `flaxattn.measures.nearest_tokens`.
 """
 
+import dataclasses
 import itertools
 import json
 import re
@@ -74,7 +75,7 @@ def build(
 
     Example: flaxattn search build corpus.txt --layers 2 -o INDEX
     """
-    from flaxattn.commands.head_corpus import counted_inputs
+    from flaxattn.commands.head_corpus import counted_texts
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import cost
     from flaxattn.corpus.bad_rows import BadRows
@@ -102,20 +103,20 @@ def build(
     bad, wanted = BadRows(on_error), Wanted(kind, numbers(layers, "--layers") or ())
     check_wanted(wanted, out)
     with ProgressReporter() as progress:
-        texts, data, number = counted_inputs(request, bad, progress)
+        texts = counted_texts(request, progress)
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
         size = bytes_per_token(loaded, wanted)
         work = f"one forward pass over all texts; {size:,} bytes are written for each token"
-        progress.announce(cost(number, model, work))
-        progress.expect("texts", number)
+        progress.announce(cost(texts.count or 0, model, work))
+        progress.expect("texts", texts.count)
         count = build_head_index(
             loaded,
-            texts,
+            texts.read(bad),
             out,
             wanted,
-            request.reading(bad, progress),
-            settings={"data": data, "settings": {"limit": limit, "truncate": truncate}},
+            dataclasses.replace(request.reading(bad), watch=progress),
+            settings={"data": texts.data, "settings": {"limit": limit, "truncate": truncate}},
         )
     for code, number in sorted(bad.counts.items()):
         typer.echo(f"left out {number} texts: {code}", err=True)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of `flaxattn probe` on hidden states: `--structural`, `--states` and `--load`."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,10 @@ def report_structural(
     """Fit structural probes, write probe.json, layers.parquet, probe.png and the best probe."""
     import dataclasses
 
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
     from flaxattn.probes.head_probe import structural_probe
     from flaxattn.probes.probe_file import to_bytes
     from flaxattn.probes.structural_probe import Fitting
+    from flaxattn.reports.report import FITTED, LAYERS, Report, figure_file
     from flaxattn.views.figures.plot_structural import plot_structural
 
     fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
@@ -66,10 +66,9 @@ def report_structural(
     }
     notes = {name: said[name] for name in ("model", "data", "settings", "structural")}
     beside = {FITTED: to_bytes(judged.probe, notes)}
-    figure = plot_structural(judged)
-    written = write_report(
-        asked.run, said, _rows(judged), {figure_file("probe"): figure}, beside, LAYERS
-    )
+    figures = {figure_file("probe"): functools.partial(plot_structural, judged)}
+    report = Report("probe", said, _rows(judged), figures, beside, table_name=LAYERS)
+    written = asked.run.save(report)
     if not asked.printed_as_json(said):
         _tell(judged)
         tell_rest(said, written)
@@ -117,12 +116,11 @@ def report_labels(
     penalty: float | None,
 ) -> None:
     """Fit linear probes, write probe.json, layers.parquet, probe.png and the best probe."""
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import FITTED, LAYERS, figure_file
     from flaxattn.probes.head_probe import label_probe
     from flaxattn.probes.label_probe import PENALTY
     from flaxattn.probes.probe_file import to_bytes
     from flaxattn.probes.word_labels import word_labels
+    from flaxattn.reports.report import FITTED, LAYERS, Report, figure_file
     from flaxattn.views.figures.plot_label_probe import plot_label_probe
 
     word_labels(what)
@@ -159,9 +157,9 @@ def report_labels(
     }
     notes = {name: said[name] for name in ("model", "data", "settings", "states")}
     beside = {FITTED: to_bytes(judged.probe, notes)}
-    figure = plot_label_probe(judged)
     rows = {name: [one.plain()[name] for one in judged.scores] for name in judged.scores[0]._fields}
-    written = write_report(asked.run, said, rows, {figure_file("probe"): figure}, beside, LAYERS)
+    figures = {figure_file("probe"): functools.partial(plot_label_probe, judged)}
+    written = asked.run.save(Report("probe", said, rows, figures, beside, table_name=LAYERS))
     if not asked.printed_as_json(said):
         _print(judged, untrained)
         tell_rest(said, written)
@@ -204,13 +202,12 @@ def _range(low: float, high: float) -> str:
 
 def report_applied(asked: ProbeSpec, path: Path) -> None:
     """Apply a probe that was fitted before, write probe.json and scores.parquet, and print."""
-    from flaxattn.commands.report_files import described, write_report
-    from flaxattn.commands.report_layout import SCORES
     from flaxattn.probes.head_probe import apply_probe
     from flaxattn.probes.label_scores import LabelAccuracy
     from flaxattn.probes.probe_file import load_probe
     from flaxattn.probes.selectivity import Attachment
     from flaxattn.probes.structural_scores import plain
+    from flaxattn.reports.report import SCORES, Report, described
 
     saved = load_probe(path)
     asked.announce("applying the probe", "one pass over all texts")
@@ -243,7 +240,7 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}
-    written = write_report(asked.run, said, rows, {}, table=SCORES)
+    written = asked.run.save(Report("probe", said, rows, {}, table_name=SCORES))
     if not asked.printed_as_json(said):
         console = Console(highlight=False, soft_wrap=True)
         console.print(message)

@@ -9,19 +9,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from flaxattn.commands.head_request import AsJson, Request, StatsRequest
+from flaxattn.commands.head_request import AsJson, StatsRequest
 from flaxattn.commands.option_groups import with_options
-from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from flaxattn.measures.score_terms import ScoreOptions
-    from flaxattn.measures.scored_corpus import ScoredCorpus
     from flaxattn.measures.scores import ScoreAccumulator
-    from flaxattn.views.payloads.head_pages import HeadPages
 
-_SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
 _HEADINGS = {  # shorter ones, for a table of 80 columns
     "previous": "prev.",
     "punctuation": "punct.",
@@ -30,9 +23,6 @@ _HEADINGS = {  # shorter ones, for a table of 80 columns
 }
 _SHOWN = ("next", "previous", "own", "cls", "sep", "punctuation")
 _OTHER_SIDES = ("first", "delimiter", "diagonal", "end", "copy")
-_OTHERS = ("entropy", "distance", "max", "sum_sq")
-_DRAWN = (*_SHARES, *_OTHER_SIDES, "dependency")
-_EVIDENCE = ("mean", "pattern", "strongest", "hit")
 
 
 @with_options
@@ -60,95 +50,24 @@ def stats(
 
     Example: flaxattn stats corpus.txt --model tiny-bert -o STATS
     """
-    from flaxattn.commands.head_corpus import gathered, rows_of
-    from flaxattn.commands.head_facts import examples_table, head_pages
-    from flaxattn.commands.head_likeness import compared_heads
-    from flaxattn.commands.head_page import evidence_facts, evidence_table
-    from flaxattn.commands.head_report import refusals, tell
-    from flaxattn.commands.report_files import write_report
-    from flaxattn.commands.report_layout import EVIDENCE, EXAMPLES, figure_file, page_file
+    from flaxattn.commands.head_corpus import head_source
+    from flaxattn.commands.report_printing import tell
     from flaxattn.commands.report_run import ReportRun
-    from flaxattn.measures.claims import measure_claims
-    from flaxattn.measures.patterns import head_patterns
-    from flaxattn.measures.score_terms import ScoreOptions
+    from flaxattn.reports.stats import stats_report
 
     run = ReportRun.begin(context, "stats")
-    asked = ScoreOptions(annotated=request.annotated, seed=seed)
-    corpus = gathered(request, asked, run.progress, _EVIDENCE)
-    tally = corpus.tally
-    means = {column.name: m.mean for column, m in tally.moments.items() if column.kind == "mean"}
-    if not means:
-        raise InputError(
-            f"{request.inputs[0]} holds no statistic whose mean describes a head\n"
-            "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
-        )
-    known = head_patterns(tally) if not corpus.refused else []
-    claims = measure_claims(tally, known, corpus.evidence)
-    settings = {"limit": request.limit, "lengths": request.range, "annotated": request.annotated}
-    likeness = compared_heads(request, corpus, compared, run.progress)
-    said = {
-        **corpus.facts,
-        "seed": seed,
-        "likeness": likeness.facts,
-        "settings": {**settings, "evidence": request.evidence},
-        "labels": [label._asdict() for label in known],
-        "refused": refusals(corpus.refused),
-        "evidence": evidence_facts(claims, corpus.texts),
-    }
-    beside = {EVIDENCE: evidence_table(claims), **likeness.files}
-    rows = rows_of(corpus, seed=seed)
-    if request.page:
-        pages = head_pages(request, corpus, claims, "mean", rows, likeness.nearness)
-        beside[page_file(run.command)] = _page(request, corpus, means, claims, asked, pages)
-        beside[EXAMPLES] = examples_table(claims, pages.examples)
-    files = write_report(run, said, rows, {figure_file(run.command): _figure(tally, means)}, beside)
-    tell(said, _table(tally, means), _patterns(said["labels"]), files, as_json)
-
-
-def _page(
-    request: Request,
-    corpus: "ScoredCorpus",
-    means: "dict[str, np.ndarray]",
-    claims: list,
-    asked: "ScoreOptions",
-    pages: "HeadPages",
-) -> bytes:
-    from flaxattn.commands.head_facts import weakest
-    from flaxattn.commands.head_page import corpus_gold, numbers_of, report_page
-    from flaxattn.measures.claims import claim_columns, label_column
-    from flaxattn.views.evidence_page import EvidenceReport
-
-    tally, said = corpus.tally, corpus.facts
-    values = dict(means)
-    for name in dict.fromkeys(claim.name for claim in claims):
-        column = label_column(name)
-        if column is not None and column in tally.moments:
-            values[name] = tally.moments[column].mean
-    about = (
-        f"Means over {said['texts']:,} texts of {said['lengths']['mean']:.1f} positions on average."
-        " Claimed are patterns, by our thresholds, and of each number the heads with the most."
+    source, texts = head_source(request, run.progress)
+    report = stats_report(
+        source, texts, seed=seed, compared=compared, **request.reported(run.progress)
     )
-    numbers = numbers_of(tally, values, tally.side)
-    title, model = "What heads look at", str(said["model"])
-    report = EvidenceReport(title, model, about, numbers, "mean", heads=pages)
-    gold = corpus_gold(corpus, claim_columns(claims, "mean"), asked)
-    weak = weakest(corpus, claims, "mean")
-    return report_page(report, claims, corpus.traces, request.sentences, gold, weak)
+    files = run.save(report, request.page)
+    tell(report.facts, _table(report.result), _patterns(report.facts["labels"]), files, as_json)
 
 
-def _figure(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Any:
-    from flaxattn.views.figures.plot_head_effects import plot_head_values
-    from flaxattn.views.figures.plot_roles import plot_head_means
+def _table(tally: "ScoreAccumulator") -> Table:
+    from flaxattn.commands.report_printing import cell
 
-    shares = {name: means[name] for name in _DRAWN if name in means}
-    if shares:
-        return plot_head_means(tally.layers, tally.heads, shares)
-    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", signed=False)
-
-
-def _table(tally: "ScoreAccumulator", means: "dict[str, np.ndarray]") -> Table:
-    from flaxattn.commands.report_files import cell
-
+    means = {spec.name: m.mean for spec, m in tally.moments.items() if spec.kind == "mean"}
     table = Table(
         title="Where heads look: shares of attention, mean over texts",
         box=SIMPLE_HEAD,

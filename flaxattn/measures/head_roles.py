@@ -6,16 +6,19 @@ Each takes a model with texts, a trace, or a store, and any side. The commands `
 and `flaxattn roles` report the same numbers.
 """
 
+import dataclasses
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_sentences
 from flaxattn.corpus.input_files import find_inputs
 from flaxattn.corpus.texts import Columns, Text, annotated_text, read_texts
 from flaxattn.errors import InputError, check_arguments
+from flaxattn.files import json_digest, sha256_of
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import ScoreSource, model_source, trace_source
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
@@ -34,6 +37,27 @@ Texts = str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sentence | tu
 Source = Pretrained | Trace | Sequence[Trace] | Store | str | os.PathLike[str]
 """A model, for which texts are given too; a trace, or traces; a store, or its folder."""
 Trees = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSource:
+    """Texts that can be read more than once.
+
+    Attributes:
+        read: Reads all texts; receives what takes those that cannot be used.
+        annotated: Whether they have trees.
+        count: Number of texts; None where it is not known.
+        data: Where they come from, ready for JSON.
+        names: The texts as arguments of a command.
+    """
+
+    read: Callable[[BadRows], Iterator[Text]]
+    annotated: bool
+    count: int | None
+    data: Any
+    names: str = "TEXTS"
+
+
 _KINDS = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
 
 
@@ -83,7 +107,7 @@ def measure(
     options = ScoreOptions(
         check_relations(relations or PAPER_RELATIONS), seed=seed, only=tuple(names)
     )
-    opened = _opened(source, texts, options, side, trees, reading)
+    opened = open_source(source, texts, options, side, trees, reading)
     corpus = collect(opened, ())
     known = corpus.tally.moments
     for name in names:
@@ -137,7 +161,7 @@ def head_stats(
             only some texts have trees.
     """
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=pande_parity)
-    opened = _opened(source, texts, options, side, trees, reading)
+    opened = open_source(source, texts, options, side, trees, reading)
     return collect(opened, ()).tally
 
 
@@ -181,24 +205,25 @@ def head_roles(
     """
     test = test or Test()
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=test.pande_parity)
-    opened = _opened(source, texts, options, side, trees, reading)
+    opened = open_source(source, texts, options, side, trees, reading)
     return find_roles(collect(opened, ()).tally, options, test)
 
 
-def _opened(
+def open_source(
     source: Source,
-    texts: Texts | None,
-    asked: ScoreOptions,
+    texts: Texts | TextSource | None,
+    options: ScoreOptions,
     side: str | None,
     trees: Trees,
     reading: ReadingOptions,
 ) -> ScoreSource:
-    """The source of scores that was meant."""
+    """Open the scores of a model on texts, of traces, or of a store."""
     if isinstance(source, Pretrained):
         if texts is None:
             raise InputError("a model reads texts, and none were given\ngive texts=, or a file")
-        annotated, each = each_text(texts, reading.problems)
-        return model_source(source, each, _annotated(asked, annotated), reading, side)
+        texts = texts if isinstance(texts, TextSource) else text_source(texts)
+        options = _annotated(options, texts.annotated)
+        return model_source(source, texts.read(reading.problems), options, reading, side)
     if texts is not None:
         raise InputError(
             f"a {type(source).__name__} holds its texts already\nleave texts out, or give a model"
@@ -208,14 +233,19 @@ def _opened(
         there = next((trace.sides for trace in given), {})
         named = side or ("cross" if "cross" in there else next(iter(there), "encoder"))
         each = (one for trace in given for one in ([trace] if len(trace) == 1 else trace))
-        return trace_source(each, named, _annotated(asked, False), reading)
+        return trace_source(each, named, _annotated(options, False), reading)
     store = source if isinstance(source, Store) else open_store(Path(source))
-    paths = [Path(path) for path in ([trees] if isinstance(trees, str | os.PathLike) else trees)]
-    return store_source(store, paths, _annotated(asked, bool(paths)), reading, side)
+    paths = tree_paths(trees)
+    return store_source(store, paths, _annotated(options, bool(paths)), reading, side)
 
 
-def _annotated(asked: ScoreOptions, annotated: bool) -> ScoreOptions:
-    return ScoreOptions(asked.relations, annotated, asked.seed, asked.pande_parity, asked.only)
+def tree_paths(trees: Trees) -> list[Path]:
+    """Paths of the files with the trees of a store's texts."""
+    return [Path(path) for path in ([trees] if isinstance(trees, str | os.PathLike) else trees)]
+
+
+def _annotated(options: ScoreOptions, annotated: bool) -> ScoreOptions:
+    return dataclasses.replace(options, annotated=annotated)
 
 
 def _spec(spec: str | ScoreSpec) -> ScoreSpec:
@@ -242,8 +272,8 @@ def _unknown(name: ScoreSpec, hint: str | None) -> str:
     )
 
 
-def each_text(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
-    """Return whether there are trees, and the texts."""
+def text_source(texts: Texts) -> TextSource:
+    """Texts as users give them, to be read more than once."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else text_list(texts)
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))
@@ -254,7 +284,22 @@ def each_text(texts: Texts, bad: BadRows) -> tuple[bool, Iterator[Text]]:
             f"text {trees.index(False)} has no tree, and others have one\n"
             "give either sentences with trees or texts without"
         )
-    return any(trees), _each(given, bad)
+    whole = all(isinstance(one, str | tuple | Sentence) for one in given)
+    data = [_described(one) for one in given]
+    if whole:
+        data = {"texts": len(given), "sha256": json_digest({"texts": data})}
+    count = len(given) if whole else None
+    return TextSource(lambda bad: _each(given, bad), any(trees), count, data)
+
+
+def _described(one: Any) -> Any:
+    """Name and digest of a file; other texts as they are."""
+    if isinstance(one, Sentence):
+        return one.text
+    if isinstance(one, str | tuple):
+        return one
+    path = Path(one)
+    return {"name": path.name, "sha256": sha256_of(path)} if path.is_file() else str(one)
 
 
 def _each(given: Sequence, bad: BadRows) -> Iterator[Text]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flaxattn.errors import check_arguments
 from flaxattn.measures.build_token_index import Wanted, build_head_index, token_vector
-from flaxattn.measures.head_roles import Texts, each_text
+from flaxattn.measures.head_roles import Texts, text_source
 from flaxattn.measures.nearest_tokens import Hit, nearest
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -58,7 +58,7 @@ def index_heads(
             files, pairs of texts, or no text that can be used.
         CheckpointError: If it cannot be written.
     """
-    _, each = each_text(texts, reading.problems)
+    each = text_source(texts).read(reading.problems)
     build_head_index(model, each, str(out), Wanted(kind, tuple(layers)), reading)
     return open_head_index(str(out))
 

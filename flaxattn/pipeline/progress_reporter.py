@@ -239,6 +239,16 @@ class ProgressReporter:
             self._ended.set()
 
 
+@contextmanager
+def reporting(progress: ProgressReporter | None) -> Iterator[ProgressReporter]:
+    """Yield the reporter of a caller, or a new one that ends with the block."""
+    if progress is not None:
+        yield progress
+        return
+    with ProgressReporter() as new:
+        yield new
+
+
 def _bar(stream: TextIO) -> Any:
     """A bar that disappears when the job is done."""
     from rich.console import Console

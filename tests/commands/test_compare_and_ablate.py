@@ -14,8 +14,8 @@ import pytest
 import small_bert
 
 import flaxattn as fa
-from flaxattn.commands.report_files import finite
 from flaxattn.files import sha256_of
+from flaxattn.reports.report import finite
 
 Run = Callable[..., tuple[int, str, str]]
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog."]

@@ -1,21 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `flaxattn compare` says of roles that heads took up, on maps whose roles are known."""
+"""Roles that heads took up, as `fa.compare` finds them on maps whose roles are known."""
 
-import importlib
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.commands.compare_roles import RolesOfBoth, lines_of
 from flaxattn.measures.compare_heads import Comparison
-from flaxattn.measures.paired_texts import ClaimRule
+from flaxattn.measures.role_changes import RolesOfBoth, role_lines
 from flaxattn.measures.role_tests import Test
 
-compare = importlib.import_module("flaxattn.commands.compare")
 LENGTHS = (10, 11, 13, 10, 12, 14)
 
 
@@ -29,8 +25,8 @@ def trace(length, *, moved):
     return fa.Trace.from_arrays(weights, [tokens], special=special)
 
 
-def told(pairs):
-    """What both parts of the command say of some pairs of traces."""
+def summary_of(pairs):
+    """Roles that heads took up or gave up over some pairs of traces."""
     found, comparison = RolesOfBoth(Test(tau=3)), Comparison()
     for one, other in pairs:
         found.add(one, other)
@@ -40,14 +36,14 @@ def told(pairs):
 
 @pytest.fixture
 def roles():
-    return told((trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS)
+    return summary_of((trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS)
 
 
 def test_a_head_that_turned_to_the_delimiter_is_told(roles):
     changes = roles.changes
     moved = {(c.role, c.layer, c.gained, c.lost) for c in changes if c.gained or c.lost}
     assert moved == {("cls", 1, (1,), ()), ("delimiter", 1, (1,), ())}
-    lines = lines_of(changes)
+    lines = role_lines(changes)
     assert "cls: heads by layer 0 0 -> 0 1; 1 gained, 0 lost" in lines
     assert "local: heads by layer 0 0 -> 0 0; 0 gained, 0 lost" in lines
     facts = json.loads(json.dumps(roles.facts()))
@@ -72,7 +68,7 @@ def test_a_role_that_the_tests_find_in_one_model_only_need_not_have_changed():
         return fa.Trace.from_arrays(weights, [tokens], special=special)
 
     wobble = np.random.default_rng(0).normal(0, 0.001, (2, len(LENGTHS)))
-    alike = told(
+    alike = summary_of(
         (local(n, 2.99 + a), local(n, 3.01 + b)) for n, a, b in zip(LENGTHS, *wobble, strict=True)
     )
     rows = {row.role: row for row in alike.differences}
@@ -81,51 +77,39 @@ def test_a_role_that_the_tests_find_in_one_model_only_need_not_have_changed():
     assert not any(row.claimed for row in rows.values())
     assert not any(change.gained or change.lost for change in alike.changes)
     assert any(change.unsupported == (0,) for change in alike.changes)
-    assert "cls: heads by layer 0 -> 1; 0 gained, 0 lost, 1 unsupported" in lines_of(alike.changes)
-
-
-class Silent:
-    """A progress bar that shows nothing."""
-
-    def __call__(self, *_):
-        pass
-
-    def expect(self, *_):
-        pass
+    assert "cls: heads by layer 0 -> 1; 0 gained, 0 lost, 1 unsupported" in role_lines(
+        alike.changes
+    )
 
 
 def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
     pairs = [(trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS]
-    texts = SimpleNamespace(count=len(pairs), traces=lambda: iter(pairs))
-    found, rule = RolesOfBoth(Test(tau=3)), ClaimRule()
-    comparison, shown = compare._compared(texts, 2, found, Silent())
-    changes = comparison.changes(rule)
-    turned = found.summary(changes)
-    claims = compare._claims(changes, comparison, shown)
-    claims += compare._role_claims(turned, comparison, shown)
-    by_name = {claim.name: claim for claim in claims}
-    assert {(c.layer, c.head) for c in claims} == {(1, 1)}, "no other head changed"
+    report = fa.compare(*zip(*pairs, strict=True), evidence=2)
+    claims = report.facts["evidence"]["claims"]
+    by_name = {claim["name"]: claim for claim in claims}
+    assert {(c["layer"], c["head"]) for c in claims} == {(1, 1)}, "no other head changed"
     role = by_name["role: cls"]
-    row = next(row for row in turned.differences if row.role == "cls")
-    assert role.value == row.after - row.before
-    assert role.detail.startswith("taken up: 1.00 → 11.67, change in [9.67, ")
-    assert [text.text for text in role.texts] == [5, 2], "the longest move most"
-    low, high = changes[0].interval
-    wanted = f"[{low:.3g}, {high:.3g}], cosine {changes[0].cosine:.3f}, mixed → delimiters"
-    assert by_name["divergence"].detail == wanted
-    report = compare._report(comparison, found, changes, rule, "", ("a", "b"))
-    assert report.changes["heads"]["encoder"]["1.1"]["changed"]
-    assert {"role: cls", "role: delimiter"} <= report.sides["encoder"].values.keys()
+    rows = report.facts["roles"]["differences"]
+    row = next(row for row in rows if row["role"] == "cls")
+    assert role["value"] == row["after"] - row["before"]
+    assert role["detail"].startswith("taken up: 1.00 → 11.67, change in [9.67, ")
+    assert [text["text"] for text in role["texts"]] == [5, 2], "the longest move most"
+    head = report.table.to_pylist()[0]
+    low, high = head["divergence_low"], head["divergence_high"]
+    wanted = f"[{low:.3g}, {high:.3g}], cosine {head['cosine']:.3f}, mixed → delimiters"
+    assert by_name["divergence"]["detail"] == wanted
+    page = report.page.html
+    assert "role: cls" in page and "role: delimiter" in page
 
 
 def test_the_same_model_twice_changes_nothing():
-    same = told((trace(n, moved=True), trace(n, moved=True)) for n in LENGTHS)
+    same = summary_of((trace(n, moved=True), trace(n, moved=True)) for n in LENGTHS)
     assert same.differences == [] and not any(c.gained or c.lost for c in same.changes)
 
 
 def test_lengths_that_allow_no_role_are_said(roles):
     assert any(
-        "block: no text allows a score above 3" in told for told in roles.facts()["warnings"]
+        "block: no text allows a score above 3" in warning for warning in roles.facts()["warnings"]
     )
 
 

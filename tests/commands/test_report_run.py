@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from flaxattn.commands import report_run
-from flaxattn.commands.report_files import write_report
-from flaxattn.commands.report_layout import REPORT_FILES
 from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import InputError
+from flaxattn.reports.report import REPORT_FILES, Report
 
 COMMANDS = ("ablate", "compare", "probe", "roles", "stats", "weights")
 
@@ -24,7 +23,7 @@ def folder_of(path: Path, command: str, overwrite: bool = False, **options: Any)
 
 def write(folder: ReportRun, **beside: bytes) -> list[Path]:
     names = {name.replace("_", "."): content for name, content in beside.items()}
-    return write_report(folder, {"seed": 0}, {"head": [0]}, {}, names)
+    return folder.save(Report(folder.command, {"seed": 0}, {"head": [0]}, {}, names))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -137,8 +136,9 @@ def test_the_report_of_the_same_run_is_read_with_all_of_its_files(tmp_path, dama
 @pytest.mark.slow
 def test_names_of_report_files_stand_in_one_place(repository):
     names = {name for files in REPORT_FILES.values() for name in files}
-    for path in (repository / "flaxattn" / "commands").glob("*.py"):
-        if path.name not in ("report_layout.py", "demo.py"):  # the latter writes no report
+    folders = (repository / "flaxattn" / name for name in ("commands", "reports"))
+    for path in (path for folder in folders for path in folder.glob("*.py")):
+        if path.name not in ("report.py", "demo.py"):  # the latter writes no report
             tree = ast.parse(path.read_text(encoding="utf-8"))
             words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
             assert not words & names, path.name

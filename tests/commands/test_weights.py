@@ -5,13 +5,12 @@
 import numpy as np
 import pytest
 
-from flaxattn.commands import weights
-from flaxattn.commands.text_corpus import TextCorpus
-from flaxattn.pipeline.progress_reporter import ProgressReporter
+from flaxattn.reports import weights
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 TEXTS = ["the cat is sad .", "a b c", "the", "a cat", "b is a cat ."]
+WHERE = ("text", "kind", "side", "layer", "head")
 KINDS = ("attention", "norm", "effective", "rollout")
 
 
@@ -24,17 +23,17 @@ def test_texts_are_grouped_by_the_bytes_of_their_attention(monkeypatch):
 
 @pytest.mark.slow
 def test_groups_have_the_numbers_and_the_order_of_all_texts_together(bert, monkeypatch):
-    corpus = TextCorpus(TEXTS, None, None, {})
-    whole, refused = weights.measured(bert, corpus, KINDS, 0, ProgressReporter())
+    report = weights.weights(bert, TEXTS, kinds=KINDS)
     monkeypatch.setattr(weights, "_HELD", 1)
-    alone, _ = weights.measured(bert, corpus, KINDS, 0, ProgressReporter())
-    assert not refused and len(whole) == len(alone)
+    whole = report.table.to_pylist()
+    alone = weights.weights(bert, TEXTS, kinds=KINDS).table.to_pylist()
+    assert not report.facts["refused"] and len(whole) == len(alone)
     assert [row["kind"] for row in whole] == sorted((row["kind"] for row in whole), key=KINDS.index)
     for one, other in zip(whole, alone, strict=True):
-        assert [one[name] for name in weights._WHERE] == [other[name] for name in weights._WHERE]
+        assert [one[name] for name in WHERE] == [other[name] for name in WHERE]
         np.testing.assert_allclose(
-            [one[name] for name in one if name not in weights._WHERE],
-            [other[name] for name in one if name not in weights._WHERE],
+            [np.nan if one[name] is None else one[name] for name in one if name not in WHERE],
+            [np.nan if other[name] is None else other[name] for name in one if name not in WHERE],
             rtol=1e-5,
             atol=1e-6,
         )

@@ -22,10 +22,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import flaxattn as fa
-from flaxattn.commands.report_files import write_report
-from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import FlaxattnError
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.reports.report import Report
 from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter, read_metrics
@@ -83,8 +82,8 @@ def read_run(folder: Path) -> Any:
 def write_a_report(folder: Path) -> None:
     rows = {"layer": [0, 1] * 50, "head": [1, 0] * 50, "share": [0.5, None] * 50}
     said = {"model": "m", "seed": 0, "heads": {"2": [0.5, float("nan")]}, "text": "é"}
-    report = ReportRun(folder, "stats", {})
-    write_report(report, said, rows, {"stats.png": Figure()}, {"page.html": b"<p>x</p>"})
+    files = {"page.html": b"<p>x</p>"}
+    Report("stats", said, rows, {"stats.png": Figure}, files).save(folder, overwrite=True)
 
 
 def read_a_report(folder: Path) -> Any:

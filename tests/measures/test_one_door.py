@@ -15,10 +15,10 @@ from tokenizers import decoders
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.commands.report_files import finite
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import facts
 from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.reports.report import finite
 
 pytestmark = pytest.mark.usefixtures("one_device")
 PLAIN = report_cases.TREES[0].split()

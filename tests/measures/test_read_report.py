@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 import flaxattn as fa
-from flaxattn.commands.report_files import write_report
 from flaxattn.commands.report_run import ReportRun
 from flaxattn.errors import InputError
 from flaxattn.files import json_digest
+from flaxattn.reports.report import Report
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     run = ReportRun(tmp_path / "r", "stats", {"limit": 3})
     said = {"texts": 2, "entropy": float("nan")}
-    return write_report(run, said, {"head": [0, 1]}, {}, {"stats.html": b"<p>a</p>"})[0]
+    files = {"stats.html": b"<p>a</p>"}
+    return run.save(Report("stats", said, {"head": [0, 1]}, {}, files))[0]
 
 
 def test_the_facts_are_those_that_were_written(report: Path) -> None:

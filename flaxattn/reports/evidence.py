@@ -1,19 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The evidence of a report: which texts show each claim, as JSON, as a table, and as a page.
-
-Claims come in with their texts. Pages are made in `flaxattn.views.evidence_page`.
-"""
+"""The evidence of a report: which texts show each claim, as JSON, as a table, and as a page."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flaxattn.commands.report_files import table_bytes
 from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.evidence import covering
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.reports.report import table_bytes
 from flaxattn.views.evidence_page import EvidenceReport, Gold, Numbers, evidence_page
+from flaxattn.views.page import Page
 
 if TYPE_CHECKING:
     from flaxattn.measures.gold_pairs import GoldPairs
@@ -31,11 +29,11 @@ def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[s
             claim._asdict() | {"texts": [shown._asdict() for shown in claim.texts]}
             for claim in claims
         ],
-        "texts": {str(number): _told(texts[number]) for number in used},
+        "texts": {str(number): _plain_text(texts[number]) for number in used},
     }
 
 
-def _told(text: Text) -> dict[str, str]:
+def _plain_text(text: Text) -> dict[str, str]:
     second = {} if text.text_b is None else {"text_b": text.text_b}
     return {"id": text.id, "text": text.text, **second}
 
@@ -76,13 +74,13 @@ def report_page(
     most: int,
     gold: Gold | None = None,
     weak: Sequence[Sequence[int]] = (),
-) -> bytes:
+) -> Page:
     """The page of a report with the texts that show its claims."""
     room = most // 4 if weak else 0
     best = covering([[shown.text for shown in c.texts] for c in claims], most - room)
     chosen = sorted({*best, *covering(weak, room)})
     found = () if traces is None else traces(chosen)
-    return evidence_page(report, claims, chosen, found, gold).html.encode()
+    return evidence_page(report, claims, chosen, found, gold)
 
 
 def numbers_of(tally: Any, values: Mapping[str, Any], side: str = "encoder") -> dict[str, Numbers]:

@@ -1,0 +1,303 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Report where every head looks, and which heads are alike: `stats_report`."""
+
+import dataclasses
+import functools
+import io
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flaxattn.errors import InputError, check_arguments
+from flaxattn.measures.claims import Claim, claim_columns, label_column, measure_claims
+from flaxattn.measures.head_embedding import head_map
+from flaxattn.measures.head_pair_scores import head_pairs
+from flaxattn.measures.head_pairs import Pairs, pairs_of, variability, variability_interval
+from flaxattn.measures.head_roles import Source, Texts, TextSource, Trees
+from flaxattn.measures.head_similarity import likeness_of
+from flaxattn.measures.patterns import head_patterns
+from flaxattn.measures.score_terms import ScoreOptions
+from flaxattn.measures.scored_corpus import ScoredCorpus
+from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.reports.evidence import (
+    corpus_gold,
+    evidence_facts,
+    evidence_table,
+    numbers_of,
+    report_page,
+)
+from flaxattn.reports.report import (
+    DISTANCES,
+    EVIDENCE,
+    EXAMPLES,
+    LIKENESS,
+    LIKENESS_MAP,
+    Report,
+    figure_file,
+    without_nan,
+)
+from flaxattn.reports.scored_heads import (
+    ReportedHeads,
+    examples_table,
+    head_pages,
+    refusals,
+    rows_of,
+    weakest,
+)
+from flaxattn.views.evidence_page import EvidenceReport
+from flaxattn.views.figures.plot_head_effects import plot_head_values
+from flaxattn.views.figures.plot_head_map import plot_head_map
+from flaxattn.views.figures.plot_roles import plot_head_means
+from flaxattn.views.page import Page
+from flaxattn.views.payloads.head_pages import HeadPages, Nearness
+
+_SHARES = ("next", "previous", "own", "cls", "sep", "punctuation", "own segment", "other segment")
+_OTHER_SIDES = ("first", "delimiter", "diagonal", "end", "copy")
+_OTHERS = ("entropy", "distance", "max", "sum_sq")
+_DRAWN = (*_SHARES, *_OTHER_SIDES, "dependency")
+_EVIDENCE = ("mean", "pattern", "strongest", "hit")
+_GROUPS = 8
+_NEEDS = "Capture(weights=True)"  # of a store
+
+
+@check_arguments(1)
+def stats_report(
+    source: Source,
+    texts: Texts | TextSource | None = None,
+    *,
+    side: str | None = None,
+    trees: Trees = (),
+    seed: int = 0,
+    reading: ReadingOptions = DEFAULTS,
+    compared: int = 100,
+    evidence: int = 5,
+    sentences: int = 40,
+    other_reports: Sequence[Path] = (),
+    progress: ProgressReporter | None = None,
+) -> Report:
+    """Report where every head looks and how sharply, with the texts that show it.
+
+    As `flaxattn stats` does. `head_stats` returns the numbers alone.
+
+    Cost: one pass over the texts, one over those on which heads are compared, and one over those
+    on the page, once that is made.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> report = fa.stats_report(model, ["The cat is very sad.", "It could not find food."])
+    >>> report.result.moments["mean", "next"].mean.shape  # layers, heads
+    (4, 4)
+    >>> sorted(path.name for path in report.save("STATS"))[-2:]
+    ['stats.json', 'stats.png']
+
+    Args:
+        source: See `head_stats`.
+        texts: See `head_stats`.
+        side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
+        trees: CoNLL-U file or files with the trees of a store's texts, in their order.
+        seed: Random seed of unrelated words and of the bootstrap.
+        reading: How texts are read.
+        compared: Number of texts on which all heads are compared with each other; 0 leaves the
+            comparison out.
+        evidence: Number of texts kept for each claim and head.
+        sentences: Largest number of texts on the page.
+        other_reports: Folders of reports on the same model, whose numbers the page of each head
+            shows.
+        progress: Shows how far the work is; default a reporter of its own.
+
+    Returns:
+        A report with a row for each head and number (mean, standard deviation, 95 % interval), a
+        figure, and a page with the texts that show each claim and a page for each head; `result`
+        is what `head_stats` returns.
+
+    Raises:
+        InputError: See `head_stats`; and for a store without a statistic whose mean describes a
+            head.
+    """
+    with reporting(progress) as shown:
+        options = ScoreOptions(seed=seed)
+        heads = ReportedHeads.of(source, texts, options, side, trees, reading, shown)
+        corpus = heads.scores(_EVIDENCE, evidence)
+        tally = corpus.tally
+        means = {spec.name: m.mean for spec, m in tally.moments.items() if spec.kind == "mean"}
+        if not means:
+            raise InputError(
+                f"{heads.name} holds no statistic whose mean describes a head\n"
+                "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
+            )
+        known = head_patterns(tally) if not corpus.refused else []
+        claims = measure_claims(tally, known, corpus.evidence)
+        likeness = _compared(heads, corpus, compared)
+    rows = rows_of(corpus, seed=seed)
+    pages = head_pages(heads, corpus, claims, "mean", rows, other_reports, likeness.nearness)
+    annotated = {"annotated": heads.options.annotated}
+    facts = {
+        **corpus.facts,
+        "seed": seed,
+        "likeness": likeness.facts,
+        "settings": {**heads.settings, **annotated, "evidence": evidence},
+        "labels": [label._asdict() for label in known],
+        "refused": refusals(corpus.refused),
+        "evidence": evidence_facts(claims, corpus.texts),
+    }
+    return Report(
+        "stats",
+        facts,
+        rows,
+        {figure_file("stats"): functools.partial(_figure, tally, means)},
+        {EVIDENCE: evidence_table(claims), **likeness.files},
+        functools.partial(_page, heads, corpus, means, claims, pages, sentences),
+        page_files={EXAMPLES: functools.partial(examples_table, claims, pages.examples)},
+        result=tally,
+    )
+
+
+def _page(
+    heads: ReportedHeads,
+    corpus: ScoredCorpus,
+    means: dict[str, np.ndarray],
+    claims: list[Claim],
+    pages: HeadPages,
+    sentences: int,
+) -> Page:
+    tally, facts = corpus.tally, corpus.facts
+    values = dict(means)
+    for name in dict.fromkeys(claim.name for claim in claims):
+        column = label_column(name)
+        if column is not None and column in tally.moments:
+            values[name] = tally.moments[column].mean
+    about = (
+        f"Means over {facts['texts']:,} texts of {facts['lengths']['mean']:.1f} positions on "
+        "average. Claims: patterns, by our thresholds, and the heads with the most of each number."
+    )
+    numbers = numbers_of(tally, values, tally.side)
+    title, model = "What heads look at", str(facts["model"])
+    report = EvidenceReport(title, model, about, numbers, "mean", heads=pages)
+    gold = corpus_gold(corpus, claim_columns(claims, "mean"), heads.options)
+    weak = weakest(corpus, claims, "mean")
+    return report_page(report, claims, corpus.traces, sentences, gold, weak)
+
+
+def _figure(tally: ScoreAccumulator, means: dict[str, np.ndarray]) -> Any:
+    shares = {name: means[name] for name in _DRAWN if name in means}
+    if shares:
+        return plot_head_means(tally.layers, tally.heads, shares)
+    return plot_head_values({n: means[n] for n in _OTHERS if n in means}, "mean", signed=False)
+
+
+class HeadComparison(NamedTuple):
+    """Part of a report.
+
+    Attributes:
+        facts: Ready for JSON.
+        files: Content of files beside it, by name.
+        nearness: Distances between all heads; None where they were not compared.
+    """
+
+    facts: dict[str, Any]
+    files: dict[str, bytes]
+    nearness: Nearness | None = None
+
+
+def _compared(heads: ReportedHeads, corpus: ScoredCorpus, texts: int) -> HeadComparison:
+    """Compare all heads of a side with each other on the first texts of a corpus."""
+    if texts and _lacks_maps(heads, corpus.tally.side):
+        return HeadComparison({"needs": _NEEDS}, {})
+    count = min(texts, heads.reading.limit or texts)
+    pairs = _pairs(heads, count, corpus.tally.side) if texts else None
+    if pairs is None:
+        return HeadComparison({}, {})
+    heads.progress("grouping heads", 0)
+    return _comparison(pairs)
+
+
+def _lacks_maps(heads: ReportedHeads, side: str) -> bool:
+    """Return whether the heads are those of a store that holds statistics alone."""
+    if heads.store is None:
+        return False
+    held = heads.store.shard(0).sides
+    return side not in held or "weights" not in held[side]["arrays"]
+
+
+def _pairs(heads: ReportedHeads, texts: int, side: str) -> Pairs | None:
+    heads.progress.expect("comparing heads", texts)
+    if heads.model is None:
+        recorded: Any = heads.source
+        return pairs_of(itertools.islice(recorded, texts), side)
+    given, reading = heads.again()
+    reading = dataclasses.replace(reading, limit=texts)
+    return head_pairs(heads.model, given, side=side, reading=reading)
+
+
+def _comparison(pairs: Pairs) -> HeadComparison:
+    if not np.isfinite(pairs.distances).all():
+        return HeadComparison({"lacks": "heads whose attention is NaN or infinite"}, {})
+    likeness = likeness_of(pairs.distances, len(pairs.heads), _GROUPS)
+    places = head_map(pairs.distances)
+    varies = variability(pairs.beginnings)
+    low, high = variability_interval(pairs.beginnings)
+    without = variability(pairs.beginnings, exclude_first=True)
+    rows = {
+        "layer": pairs.layers,
+        "head": pairs.heads,
+        "x": places.points[:, 0],
+        "y": places.points[:, 1],
+        "group": likeness.groups,
+        "place_in_order": np.argsort(likeness.order),
+        "variability": varies,
+        "low": low,
+        "high": high,
+        "variability_without_first": without,
+    }
+    figure = plot_head_map(pairs.layers, pairs.heads, likeness, places)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
+    plt.close(figure)
+    names = [f"{layer}.{head}" for layer, head in zip(pairs.layers, pairs.heads, strict=True)]
+    members = [np.flatnonzero(likeness.groups == g) for g in range(likeness.groups.max() + 1)]
+    facts = {
+        "texts": pairs.texts,
+        "divergence_in_nats": pairs.by_layer(),
+        "groups": [[names[i] for i in group] for group in members],
+        "stress_of_the_map": places.stress,
+        "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
+    }
+    files = {
+        LIKENESS_MAP: drawn.getvalue(),
+        LIKENESS: _table(rows),
+        DISTANCES: _table(_distances(pairs)),
+    }
+    return HeadComparison(facts, files, Nearness(pairs.distances, pairs.texts))
+
+
+def _distances(pairs: Pairs) -> dict[str, Any]:
+    """One row for every two heads."""
+    one, other = np.triu_indices(len(pairs.heads), 1)
+    layers, heads = np.array(pairs.layers), np.array(pairs.heads)
+    counts, mean, m2 = (part[one, other] for part in pairs.moments)
+    spread = np.sqrt(m2 / np.maximum(counts - 1, 1))
+    return {
+        "layer": layers[one],
+        "head": heads[one],
+        "other_layer": layers[other],
+        "other_head": heads[other],
+        "divergence": mean,
+        "sd": np.where(counts > 1, spread, np.nan),
+        "distance": pairs.distances,
+    }
+
+
+def _table(columns: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({name: without_nan(np.asarray(values)) for name, values in columns.items()})
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
