@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
     from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
+    from flaxattn.pipeline.reading_options import ReadingOptions as ReadingOptions
     from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
     from flaxattn.pretrained.head_projections import head_projections as head_projections
@@ -77,7 +78,9 @@ if TYPE_CHECKING:
     from flaxattn.probes.head_probe import structural_probe as structural_probe
     from flaxattn.probes.probe_file import load_probe as load_probe
     from flaxattn.probes.probe_file import save_probe as save_probe
+    from flaxattn.reports.ablation import ablation_report as ablation_report
     from flaxattn.reports.compare import compare as compare
+    from flaxattn.reports.evidence import PageOptions as PageOptions
     from flaxattn.reports.report import Report as Report
     from flaxattn.reports.roles import roles_report as roles_report
     from flaxattn.reports.stats import stats_report as stats_report
@@ -127,8 +130,10 @@ _HOMES = {
     "HeadTask": "flaxattn.attribution.head_losses",
     "Intervention": "flaxattn.models.interventions",
     "OnlineMoments": "flaxattn.pipeline.online_moments",
+    "PageOptions": "flaxattn.reports.evidence",
     "PatchRequest": "flaxattn.attribution.patch_request",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
+    "ReadingOptions": "flaxattn.pipeline.reading_options",
     "Report": "flaxattn.reports.report",
     "RnnConfig": "flaxattn.models.rnn_config",
     "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
@@ -138,6 +143,7 @@ _HOMES = {
     "TokenLosses": "flaxattn.attribution.token_losses",
     "Trace": "flaxattn.trace.trace",
     "ablate": "flaxattn.attribution.ablation",
+    "ablation_report": "flaxattn.reports.ablation",
     "answer_question": "flaxattn.pipeline.answer_question",
     "apply_probe": "flaxattn.probes.head_probe",
     "atlas_view": "flaxattn.views.trace_views",
@@ -234,8 +240,10 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "HeadTask",
     "Intervention",
     "OnlineMoments",
+    "PageOptions",
     "PatchRequest",
     "Pretrained",
+    "ReadingOptions",
     "Report",
     "RnnConfig",
     "Seq2SeqConfig",
@@ -246,6 +254,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "Trace",
     "__version__",
     "ablate",
+    "ablation_report",
     "answer_question",
     "apply_probe",
     "atlas_view",

@@ -82,7 +82,17 @@ GROUPS: dict[str, Group] = {
         "Reports",
         "What was measured over texts as facts, a table, figures and a page; `report.save(folder)` "
         "writes all of it, as the command of the same name does.",
-        ("roles_report", "stats_report", "compare", "weights", "Report", "read_report"),
+        (
+            "roles_report",
+            "stats_report",
+            "ablation_report",
+            "compare",
+            "weights",
+            "Report",
+            "read_report",
+            "PageOptions",
+            "ReadingOptions",
+        ),
     ),
     "extraction": Group(
         "Extraction and stores",
@@ -145,7 +155,7 @@ GROUPS: dict[str, Group] = {
             *("measures.divergence.HeadDivergence", "attribution.ablation.HeadEffects"),
             *("attribution.patch_effects.PatchReport",),
             *("measures.head_concordance.HeadConcordance",),
-            *("attribution.relevance.Relevance", "pipeline.reading_options.ReadingOptions"),
+            *("attribution.relevance.Relevance",),
             *("errors.FlaxattnError", "errors.InputError", "errors.CheckpointError"),
             *("errors.UnavailableError", "errors.StoreError"),
         ),

@@ -81,8 +81,12 @@ def compare(
     """
     from flaxattn.commands.report_printing import print_nonfinite
     from flaxattn.commands.text_corpus import read_corpus
+    from flaxattn.measures.role_tests import Test
+    from flaxattn.pipeline.reading_options import ReadingOptions
     from flaxattn.reports import compare as report_compare
+    from flaxattn.reports.evidence import PageOptions
 
+    test = Test(tau=tau, alpha=alpha, correction=correction)
     stores = _stores(first, second, inputs)
     run = ReportRun.begin(context, "compare")
     options: dict[str, Any] = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
@@ -99,17 +103,13 @@ def compare(
         first,
         second,
         **texts,
-        tau=tau,
-        alpha=alpha,
-        correction=correction,
+        test=test,
         seed=seed,
-        limit=limit,
-        evidence=evidence,
-        sentences=sentences,
+        reading=ReadingOptions(limit=limit, **options),
+        page=PageOptions(evidence, sentences),
         progress=run.progress,
-        **options,
     )
-    files = run.save(report, page)
+    files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:

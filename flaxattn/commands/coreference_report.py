@@ -16,14 +16,19 @@ from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim
 from flaxattn.probes.mention_resolution import Coreference, Resolver
 from flaxattn.probes.watched_mentions import WatchedMentions
-from flaxattn.reports.evidence import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.reports.evidence import (
+    PageOptions,
+    evidence_facts,
+    evidence_table,
+    numbers_of,
+    report_page,
+)
 from flaxattn.reports.report import EVIDENCE, Report
 from flaxattn.views.evidence_page import EvidenceReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flaxattn.commands.governor_report import EvidenceOptions
     from flaxattn.commands.probe_reader import ProbeSpec
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.mentions import Document
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 _AMONG = "among_all_words"
 
 
-def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") -> None:
+def report_coreference(asked: ProbeSpec, form: str, shown: PageOptions) -> None:
     """Ask every head whom mentions mean, write the report with its page, and print."""
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.probes.watched_mentions import WatchedMentions
@@ -48,7 +53,7 @@ def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") ->
     asked.announce(
         "reading heads", "one pass over all texts", lambda files, bad: _texts(files, form, bad)
     )
-    model, watched = asked.loaded(), WatchedMentions(shown.kept)
+    model, watched = asked.loaded(), WatchedMentions(shown.evidence)
     found, best, among, best_among = head_coreference(
         model,
         _texts(asked.files[0], form, asked.bad),
@@ -57,7 +62,7 @@ def report_coreference(asked: ProbeSpec, form: str, shown: "EvidenceOptions") ->
         reading=asked.reading(),
         passing=watched,
     )
-    evidence, files, page = mention_evidence(asked, model, found, best, watched, shown.most)
+    evidence, files, page = mention_evidence(asked, model, found, best, watched, shown.sentences)
     said = {
         "model": asked.model,
         "texts": form,
@@ -147,8 +152,8 @@ def mention_evidence(
     found: Coreference,
     best: Sequence[Resolver],
     watched: WatchedMentions,
-    most: int | None,
-) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page] | None]":
+    most: int,
+) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page]]":
     """Return the part of a report about the texts that show its best head.
 
     Returns:
@@ -156,24 +161,22 @@ def mention_evidence(
     """
     claims = [_claim(one, found, watched) for one in best]
     texts = {n: Text(n, kept.id, kept.text) for n, kept in watched.texts.items()}
-    page = None
-    if most is not None:
 
-        def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
-            asked_of = [(one.direction, one.group, _name(one)) for one in best]
-            every = [watched.gold_pairs(number, *question) for question in asked_of]
-            return {"encoder": [one for one in every if one.pairs]}
+    def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
+        asked_of = [(one.direction, one.group, _name(one)) for one in best]
+        every = [watched.gold_pairs(number, *question) for question in asked_of]
+        return {"encoder": [one for one in every if one.pairs]}
 
-        values = {_name(one): found.accuracy(one.direction, one.group) for one in best}
-        report = EvidenceReport(
-            "Heads that resolve mentions",
-            asked.model,
-            _ABOUT,
-            numbers_of(found, values),
-            "accuracy",
-        )
-        traces = asked.traces(model, texts)
-        page = functools.partial(report_page, report, claims, traces, most, gold)
+    values = {_name(one): found.accuracy(one.direction, one.group) for one in best}
+    report = EvidenceReport(
+        "Heads that resolve mentions",
+        asked.model,
+        _ABOUT,
+        numbers_of(found, values),
+        "accuracy",
+    )
+    traces = asked.traces(model, texts)
+    page = functools.partial(report_page, report, claims, traces, most, gold)
     return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 
 

@@ -4,7 +4,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -20,7 +20,13 @@ from flaxattn.measures.scores import side_of
 from flaxattn.probes.arc_weights import Watched
 from flaxattn.probes.gold_governors import governor_pairs
 from flaxattn.probes.governor_probe import Classifier, Dependencies
-from flaxattn.reports.evidence import evidence_facts, evidence_table, numbers_of, report_page
+from flaxattn.reports.evidence import (
+    PageOptions,
+    evidence_facts,
+    evidence_table,
+    numbers_of,
+    report_page,
+)
 from flaxattn.reports.report import EVIDENCE, Report
 from flaxattn.views.evidence_page import EvidenceReport
 
@@ -38,20 +44,8 @@ _CHOSEN = "heads_chosen_on"
 _PENALTY = 1e-4
 
 
-class EvidenceOptions(NamedTuple):
-    """Options of the evidence in a report.
-
-    Attributes:
-        kept: For each claim.
-        most: In the page; None for no page.
-    """
-
-    kept: int
-    most: int | None
-
-
 def report_governors(
-    asked: ProbeSpec, untrained: bool, penalty: float | None, shown: EvidenceOptions
+    asked: ProbeSpec, untrained: bool, penalty: float | None, shown: PageOptions
 ) -> None:
     """Ask heads, write the report with its page and the fitted parser, and print."""
     from flaxattn.probes.arc_weights import Watched
@@ -62,7 +56,7 @@ def report_governors(
     penalty = _PENALTY if penalty is None else penalty
     fits = "a parser and its control task" if asked.files[1].paths else "no parser"
     asked.announce("reading heads", f"one pass over all texts, {fits} fitted")
-    model, passing = asked.loaded(), Watched(shown.kept)
+    model, passing = asked.loaded(), Watched(shown.evidence)
     found, best, judged = head_probe(
         model,
         asked.files[0].sentences(asked.bad),
@@ -73,7 +67,7 @@ def report_governors(
         passing=passing,
         reading=asked.reading(),
     )
-    evidence, beside, page = evidence_of(asked, model, found, best, passing, shown.most)
+    evidence, beside, page = evidence_of(asked, model, found, best, passing, shown.sentences)
     said = {
         "model": asked.model,
         "data": [each.facts() for each in asked.files],
@@ -154,8 +148,8 @@ def evidence_of(
     found: Dependencies,
     best: Sequence[Classifier],
     watched: Watched,
-    most: int | None,
-) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page] | None]":
+    most: int,
+) -> "tuple[dict[str, Any], dict[str, bytes], Callable[[], Page]]":
     """Return the part of a report about the sentences that show its best heads.
 
     Returns:
@@ -164,29 +158,27 @@ def evidence_of(
     claims = [_claim(one, found, watched) for one in best]
     texts = _texts(asked.files[0], watched.names)
     claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
-    page = None
-    if most is not None:
-        values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
-        about = (
-            "Share of words whose governor a head finds, by the word it gives most of its "
-            "attention to, in the better direction. Claimed is the best head for each relation; "
-            "sentences are ordered by how much of its attention is on the right words."
-        )
-        ways = {one.relation: one.direction for one in best}
+    values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
+    about = (
+        "Share of words whose governor a head finds, by the word it gives most of its "
+        "attention to, in the better direction. Claimed is the best head for each relation; "
+        "sentences are ordered by how much of its attention is on the right words."
+    )
+    ways = {one.relation: one.direction for one in best}
 
-        def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
-            layout = text_layout(trace, texts[number], model)
-            if not any(layout.words):
-                return {}
-            record = side_of(trace, "encoder")
-            every = [governor_pairs(*way, layout, record) for way in ways.items()]
-            return {"encoder": [one for one in every if one.pairs]}
+    def gold(number: int, trace: "Trace") -> "dict[str, list[GoldPairs]]":
+        layout = text_layout(trace, texts[number], model)
+        if not any(layout.words):
+            return {}
+        record = side_of(trace, "encoder")
+        every = [governor_pairs(*way, layout, record) for way in ways.items()]
+        return {"encoder": [one for one in every if one.pairs]}
 
-        report = EvidenceReport(
-            "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
-        )
-        traces = asked.traces(model, texts)
-        page = functools.partial(report_page, report, claims, traces, most, gold)
+    report = EvidenceReport(
+        "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
+    )
+    traces = asked.traces(model, texts)
+    page = functools.partial(report_page, report, claims, traces, most, gold)
     return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 
 

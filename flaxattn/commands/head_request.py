@@ -192,14 +192,13 @@ class Request:
     def reported(self, progress: "ProgressReporter") -> dict[str, Any]:
         """Return the arguments that `roles_report` and `stats_report` share."""
         from flaxattn.corpus.bad_rows import BadRows
+        from flaxattn.reports.evidence import PageOptions
 
         return {
             "side": self.side,
             "trees": self.trees or (),
             "reading": self.reading(BadRows(self.on_error, self.out)),
-            "evidence": self.evidence,
-            "sentences": self.sentences,
-            "other_reports": self.facts or (),
+            "page": PageOptions(self.evidence, self.sentences, self.facts or ()),
             "progress": progress,
         }
 

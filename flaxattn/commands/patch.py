@@ -207,7 +207,7 @@ def patch(
     figures = {figure_file(run.command): functools.partial(plot_patch_effects, found)}
     table = table_file(run.command)
     report = Report(run.command, said, said["heads"], figures, beside, draw, table)
-    files = run.save(report, page)
+    files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

@@ -71,7 +71,7 @@ def shown_texts(found: "PatchReport") -> Mapping[int, Text]:
     }
 
 
-def patch_page(loaded: Any, found: "PatchReport", claims: Sequence[Claim], most: int) -> Page:
+def patch_page(loaded: Any, found: "PatchReport", claims: Sequence[Claim], most: int) -> "Page":
     """The page of a report, with the attention of clean texts."""
     from flaxattn.attribution.patch_task import target_text
     from flaxattn.measures.score_source import traces_of

@@ -160,8 +160,8 @@ def probe(
 
     Example: flaxattn probe test.conllu --train train.conllu -o PROBE
     """
-    from flaxattn.commands.governor_report import EvidenceOptions
     from flaxattn.corpus.bad_rows import BadRows
+    from flaxattn.reports.evidence import PageOptions
 
     kinds = {
         "--structural": structural,
@@ -192,7 +192,7 @@ def probe(
     asked = ProbeSpec(
         model, files, run, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
     )
-    shown = EvidenceOptions(evidence, sentences if page else None)
+    shown = PageOptions(evidence, sentences)
     if pronouns is not None or coreference:
         from flaxattn.commands.coreference_report import report_coreference
 

@@ -56,6 +56,7 @@ class ReportRun:
         request: Options and inputs of the run, ready for JSON.
         overwrite: Whether the report of another run is replaced.
         stores: Folders among the inputs.
+        page: Whether the page is written.
         progress: Shows how far the run is, until the report is written.
     """
 
@@ -64,6 +65,7 @@ class ReportRun:
     request: Mapping[str, Any]
     overwrite: bool = False
     stores: tuple[Path, ...] = ()
+    page: bool = True
     progress: ProgressReporter = dataclasses.field(default_factory=ProgressReporter)
 
     @classmethod
@@ -73,7 +75,14 @@ class ReportRun:
         request = {k: _identity(v) if k in _PATHS else v for k, v in options.items()}
         plain = json.loads(json.dumps(request, default=str))
         folders = tuple(_stores([options.get(name) for name in _PATHS]))
-        run = cls(Path(context.params["out"]), command, plain, context.params["overwrite"], folders)
+        run = cls(
+            Path(context.params["out"]),
+            command,
+            plain,
+            context.params["overwrite"],
+            folders,
+            context.params.get("page", True),
+        )
         run.check()
         run.progress.start()
         context.call_on_close(run.progress.stop)
@@ -97,11 +106,11 @@ class ReportRun:
         mode = shared_mode(kept_inputs(self.path))
         return functools.reduce(operator.and_, map(mode_of_texts, self.stores), mode)
 
-    def save(self, report: Report, page: bool = True) -> list[Path]:
-        """Write the report of this run, with or without its page, or leave the folder as it was."""
+    def save(self, report: Report) -> list[Path]:
+        """Write the report of this run whole, or leave the folder as it was."""
         self.check()
         self.progress("writing the report", 0)
-        if not page:
+        if not self.page:
             report = dataclasses.replace(report, draw_page=None)
         written = write_report(report, self.path, self.request, self.mode())
         self.progress.finish()

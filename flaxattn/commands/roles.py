@@ -79,24 +79,26 @@ def roles(
         repeats=repeats,
         **request.reported(run.progress),
     )
-    files = run.save(report, request.page)
+    files = run.save(report)
     found, by_chance = report.result, report.facts["false_positives"]
-    tell(report.facts, _table(found), [*found.warnings(), *_notes(by_chance)], files, as_json)
+    tell(
+        report.facts, _table(found), [*found.warnings(), *control_notes(by_chance)], files, as_json
+    )
 
 
-def _notes(found: dict[str, Any]) -> list[str]:
+def control_notes(found: dict[str, Any]) -> list[str]:
     """Lines that say how many roles are found by chance."""
     if not found:
         return []
     before, other = found["untrained"], found["other_trees"]
-    named = [
+    listed = [
         f"{count} {name}{_EVEN if name.endswith('_entropy') else ''}"
         for name, count in before["by_role"].items()
         if count
     ]
     lines = [
         f"by chance: the model before training has {before['found']} roles in {before['tests']:,} "
-        f"tests on {found['texts']} texts{': ' if named else ''}{', '.join(named)}"
+        f"tests on {found['texts']} texts{': ' if listed else ''}{', '.join(listed)}"
     ]
     if other:
         lines.append(

@@ -60,7 +60,7 @@ def stats(
     report = stats_report(
         source, texts, seed=seed, compared=compared, **request.reported(run.progress)
     )
-    files = run.save(report, request.page)
+    files = run.save(report)
     tell(report.facts, _table(report.result), _patterns(report.facts["labels"]), files, as_json)
 
 

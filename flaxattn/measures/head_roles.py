@@ -229,14 +229,28 @@ def open_source(
             f"a {type(source).__name__} holds its texts already\nleave texts out, or give a model"
         )
     if isinstance(source, Trace | Sequence) and not isinstance(source, str):
-        given = [source] if isinstance(source, Trace) else list(source)
-        there = next((trace.sides for trace in given), {})
-        named = side or ("cross" if "cross" in there else next(iter(there), "encoder"))
-        each = (one for trace in given for one in ([trace] if len(trace) == 1 else trace))
-        return trace_source(each, named, _annotated(options, False), reading)
+        traces = single_traces(source)
+        sides = traces[0].sides
+        named = side or ("cross" if "cross" in sides else next(iter(sides), "encoder"))
+        return trace_source(traces, named, _annotated(options, False), reading)
     store = source if isinstance(source, Store) else open_store(Path(source))
     paths = tree_paths(trees)
     return store_source(store, paths, _annotated(options, bool(paths)), reading, side)
+
+
+def single_traces(source: Trace | Sequence[Trace]) -> list[Trace]:
+    """Traces of one text each, out of one trace or several."""
+    traces = [source] if isinstance(source, Trace) else list(source)
+    for number, trace in enumerate(traces):
+        if not isinstance(trace, Trace):
+            raise InputError(
+                f"item {number} is no trace, received {type(trace).__name__}: {trace!r:.60}\n"
+                "give a list of traces; or a model, with these as texts"
+            )
+    found = [one for trace in traces for one in ([trace] if len(trace) == 1 else trace)]
+    if not found:
+        raise InputError("there is no trace of a text\ngive at least one")
+    return found
 
 
 def tree_paths(trees: Trees) -> list[Path]:

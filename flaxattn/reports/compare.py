@@ -22,16 +22,24 @@ from flaxattn.measures.claims import Claim
 from flaxattn.measures.compare_heads import MEASURES, Comparison
 from flaxattn.measures.evidence import Evidence
 from flaxattn.measures.head_change import ALIKE, HeadChange
+from flaxattn.measures.head_roles import single_traces
 from flaxattn.measures.paired_texts import ClaimRule
 from flaxattn.measures.role_changes import RolesOfBoth, RoleSummary
 from flaxattn.measures.role_tests import Test
 from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import groups_of
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.reports.evidence import evidence_facts, evidence_table, report_page
+from flaxattn.reports.evidence import (
+    DEFAULT_PAGE,
+    PageOptions,
+    evidence_facts,
+    evidence_table,
+    report_page,
+)
 from flaxattn.reports.report import (
     EVIDENCE,
     Report,
@@ -64,15 +72,10 @@ def compare(
     texts: Iterable[str] | None = None,
     text_b: Iterable[str] | None = None,
     *,
-    tau: float = 3.0,
-    alpha: float = 0.05,
-    correction: str = "bh",
+    test: Test | None = None,
     seed: int = 0,
-    limit: int | None = None,
-    truncate: bool = False,
-    allow_nonfinite: bool = False,
-    evidence: int = 5,
-    sentences: int = 40,
+    reading: ReadingOptions = DEFAULTS,
+    page: PageOptions = DEFAULT_PAGE,
     data: Mapping[str, Any] | None = None,
     progress: ProgressReporter | None = None,
 ) -> Report:
@@ -98,15 +101,11 @@ def compare(
         second: The same kind, of the same shape.
         texts: What two models read. Stores and traces have their texts already.
         text_b: The second text, or the target, of each; encoder-decoders need it.
-        tau: Mean score that a role must exceed; 1 is uniform attention.
-        alpha: Significance level of the tests; intervals hold 1 - alpha.
-        correction: For the number of tests: `none`, `bonferroni`, `holm` or `bh`.
+        test: Threshold of roles; level and correction of all tests, intervals hold 1 - level.
+            Default 3, 5 %, Benjamini-Hochberg.
         seed: Random seed of the bootstrap.
-        limit: Largest number of texts.
-        truncate: Whether texts over the limit of a model are cut.
-        allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
-        evidence: Number of texts kept for each claim and head.
-        sentences: Largest number of texts on the page.
+        reading: How texts are read, and how many.
+        page: How much evidence is kept, and shown on the page.
         data: Where the texts come from, kept with the report; default their number and digest.
         progress: Shows how far the work is; default a reporter of its own.
 
@@ -116,14 +115,14 @@ def compare(
 
     Raises:
         InputError: For texts beside stores or none beside models, models or stores that do not
-            match, a text that cannot be used, an unknown correction or a level out of range.
+            match, or a text that cannot be used.
     """
-    rule = ClaimRule(alpha, correction, seed=seed)
-    roles = RolesOfBoth(Test(tau=tau, alpha=alpha, correction=correction), rule)
+    test = test or Test()
+    rule = ClaimRule(test.alpha, test.correction, seed=seed)
+    roles = RolesOfBoth(test, rule)
     with reporting(progress) as shown_progress:
-        read = {"truncate": truncate, "allow_nonfinite": allow_nonfinite}
-        pair = _compared(first, second, texts, text_b, limit, read, data, shown_progress)
-        comparison, shown = _differences(pair, evidence, roles, shown_progress)
+        pair = _compared(first, second, texts, text_b, reading, data, shown_progress)
+        comparison, shown = _differences(pair, page.evidence, roles, shown_progress)
     changes = comparison.changes(rule)
     summary = roles.summary(changes)
     claims = _claims(changes, comparison, shown) + _role_claims(summary, comparison, shown)
@@ -136,12 +135,12 @@ def compare(
     facts = {
         "settings": {
             "models": list(pair.names),
-            "correction": correction,
-            "alpha": alpha,
-            "tau": tau,
-            "limit": limit,
-            "truncate": truncate,
-            "evidence": evidence,
+            "correction": test.correction,
+            "alpha": test.alpha,
+            "tau": test.tau,
+            "limit": reading.limit,
+            "truncate": reading.truncate,
+            "evidence": page.evidence,
             "seed": seed,
         },
         "data": dict(pair.data),
@@ -155,14 +154,15 @@ def compare(
     }
     one, other = pair.names
     names = (one, other) if one != other else ("A", "B")
-    page = _report(comparison, roles, changes, rule, _about(pair.count, rule, names), names)
+    about = _about(pair.count, rule, names)
+    shown_heads = _report(comparison, roles, changes, rule, about, names)
     return Report(
         "compare",
         facts,
         rows,
         {figure_file("compare"): functools.partial(_figure, comparison, changes)},
         {EVIDENCE: evidence_table(claims)},
-        functools.partial(report_page, page, claims, pair.pairs, sentences),
+        functools.partial(report_page, shown_heads, claims, pair.pairs, page.sentences),
         table_file("compare"),
     )
 
@@ -193,8 +193,7 @@ def _compared(
     second: Any,
     texts: Iterable[str] | None,
     text_b: Iterable[str] | None,
-    limit: int | None,
-    read: Mapping[str, Any],
+    reading: ReadingOptions,
     data: Mapping[str, Any] | None,
     progress: ProgressReporter,
 ) -> ComparedTraces:
@@ -212,9 +211,9 @@ def _compared(
             "leave them out, or name models"
         )
     if kinds[0] == "store":
-        return of_stores(first, second, limit)
+        return of_stores(first, second, reading.limit)
     if kinds[0] == "trace":
-        return of_traces(first, second, limit, data)
+        return of_traces(first, second, reading.limit, data)
     if texts is None:
         raise InputError(
             "two models are compared on texts, and none were given\n"
@@ -226,9 +225,9 @@ def _compared(
         one if isinstance(one, Pretrained) else from_pretrained(one) for one in (first, second)
     ]
     lists = paired_lists(texts, text_b)
-    kept, pairs = (None if one is None else one[:limit] for one in lists)
+    kept, pairs = (None if one is None else one[: reading.limit] for one in lists)
     progress.announce(f"{len(kept or []):,} texts: one pass of {names[0]} and one of {names[1]}")
-    return of_models(models, names, kept or [], pairs, read, data)
+    return of_models(models, names, kept or [], pairs, reading, data)
 
 
 def _kind(source: Compared) -> str:
@@ -247,8 +246,7 @@ def _name(source: Any) -> str:
     if isinstance(source, Pretrained):
         return source.name
     if isinstance(source, Trace | list | tuple):
-        traces = [source] if isinstance(source, Trace) else source
-        return (traces[0].model if traces else "") or "traces"
+        return single_traces(source)[0].model or "traces"
     return str(source.path if isinstance(source, Store) else source)
 
 
@@ -257,7 +255,7 @@ def of_models(
     names: tuple[str, str],
     texts: Sequence[str],
     second: Sequence[str] | None,
-    read: Mapping[str, Any],
+    reading: ReadingOptions,
     data: Mapping[str, Any] | None = None,
 ) -> ComparedTraces:
     """Two models on the same texts."""
@@ -266,6 +264,11 @@ def of_models(
             "Encoder-decoders are compared on texts with targets, received texts alone.\n"
             "Give the targets: text_b=, or --pair-column with the name of their column."
         )
+
+    read: dict[str, Any] = {
+        "truncate": reading.truncate,
+        "allow_nonfinite": reading.allow_nonfinite,
+    }
 
     def traces() -> Pairs:
         windows = list(groups_of(plain_texts(texts, second), _WINDOW))
@@ -291,8 +294,8 @@ def of_traces(
     first: Any, second: Any, limit: int | None, data: Mapping[str, Any] | None = None
 ) -> ComparedTraces:
     """Two lists of traces of the same texts."""
-    one, other = _each(first), _each(second)
-    if len(one) != len(other) or not one:
+    one, other = single_traces(first), single_traces(second)
+    if len(one) != len(other):
         raise InputError(
             f"the traces hold {len(one)} and {len(other)} texts\nexpected the same texts in both"
         )
@@ -312,12 +315,6 @@ def of_traces(
     about = {"texts": len(one)} if data is None else data
     text = functools.partial(_text_of, one)
     return ComparedTraces(names, about, len(one), traces, some if maps else None, text)
-
-
-def _each(source: Any) -> list[Trace]:
-    """Traces of one text each."""
-    traces = [source] if isinstance(source, Trace) else source
-    return [one for trace in traces for one in ([trace] if len(trace) == 1 else trace)]
 
 
 def _text_of(traces: Sequence[Trace], number: int) -> Text:

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The evidence of a report: which texts show each claim, as JSON, as a table, and as a page."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flaxattn.corpus.texts import Text
@@ -19,6 +21,25 @@ if TYPE_CHECKING:
     from flaxattn.trace.trace import Trace
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PageOptions:
+    """Options of the evidence of a report, and of its page.
+
+    Attributes:
+        evidence: Number of texts kept for each claim and head.
+        sentences: Largest number of texts on the page.
+        other_reports: Folders of reports on the same model, whose numbers the page of each head
+            shows.
+    """
+
+    evidence: int = 5
+    sentences: int = 40
+    other_reports: Sequence[Path] = ()
+
+
+DEFAULT_PAGE = PageOptions()
 
 
 def evidence_facts(claims: Sequence[Claim], texts: Mapping[int, Text]) -> dict[str, Any]:

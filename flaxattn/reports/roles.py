@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from flaxattn.errors import InputError, check_arguments
@@ -22,6 +21,8 @@ from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.reports.evidence import (
+    DEFAULT_PAGE,
+    PageOptions,
     corpus_gold,
     evidence_facts,
     evidence_table,
@@ -61,9 +62,7 @@ def roles_report(
     reading: ReadingOptions = DEFAULTS,
     drawings: int = 20,
     repeats: int = 16,
-    evidence: int = 5,
-    sentences: int = 40,
-    other_reports: Sequence[Path] = (),
+    page: PageOptions = DEFAULT_PAGE,
     progress: ProgressReporter | None = None,
 ) -> Report:
     """Report which heads have which roles, with the texts that show it and controls.
@@ -92,10 +91,7 @@ def roles_report(
         drawings: Number of shuffled trees under which false positives are counted; 0 leaves the
             control out, also that of the untrained model.
         repeats: Number of repeated random sequences for a decoder; 0 leaves them out.
-        evidence: Number of texts kept for each claim and head.
-        sentences: Largest number of texts on the page.
-        other_reports: Folders of reports on the same model, whose numbers the page of each head
-            shows.
+        page: How much evidence is kept, and shown on the page.
         progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
@@ -109,7 +105,7 @@ def roles_report(
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=test.pande_parity)
     with reporting(progress) as shown:
         heads = ReportedHeads.of(source, texts, options, side, trees, reading, shown)
-        corpus = heads.scores(("score",), evidence)
+        corpus = heads.scores(("score",), page.evidence)
         found = find_roles(corpus.tally, heads.options, test)
         if not found.roles:
             raise InputError(_no_role(heads, corpus))
@@ -119,11 +115,11 @@ def roles_report(
     claims = role_claims(found, corpus.evidence, corpus.tally.side)
     known = head_patterns(corpus.tally, alpha=test.alpha) if not corpus.refused else []
     rows = rows_of(corpus, found, seed)
-    pages = head_pages(heads, corpus, claims, "score", rows, other_reports)
+    pages = head_pages(heads, corpus, claims, "score", rows, page.other_reports)
     settings = {**dataclasses.asdict(heads.options), **dataclasses.asdict(test), **heads.settings}
     said = {
         **corpus.facts,
-        "settings": {**settings, "evidence": evidence},
+        "settings": {**settings, "evidence": page.evidence},
         "seed": seed,
         **facts(found),
         "labels": [label._asdict() for label in known],
@@ -141,7 +137,7 @@ def roles_report(
         rows,
         {name: functools.partial(plot, found) for name, plot in drawn.items()},
         {EVIDENCE: evidence_table(claims)},
-        functools.partial(_page, heads, corpus, found, claims, pages, sentences),
+        functools.partial(_page, heads, corpus, found, claims, pages, page.sentences),
         page_files={EXAMPLES: functools.partial(examples_table, claims, pages.examples)},
         result=found,
     )

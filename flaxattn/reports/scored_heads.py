@@ -27,6 +27,7 @@ from flaxattn.measures.head_roles import (
     TextSource,
     Trees,
     open_source,
+    single_traces,
     text_source,
     tree_paths,
 )
@@ -91,9 +92,9 @@ class ReportedHeads:
         progress: ProgressReporter,
     ) -> "ReportedHeads":
         """Open what a user gave."""
-        if isinstance(source, Trace):
-            source = [source]
-        elif not isinstance(source, Pretrained | Store | Sequence) or isinstance(source, str):
+        if isinstance(source, Trace | Sequence) and not isinstance(source, str):
+            source = single_traces(source)
+        elif not isinstance(source, Pretrained | Store):
             source = open_store(Path(source))
         if isinstance(source, Pretrained) and texts is not None:
             texts = texts if isinstance(texts, TextSource) else text_source(texts)
@@ -155,7 +156,7 @@ class ReportedHeads:
             count = self.texts.count
         else:
             traces: Any = self.source
-            count = sum(map(len, traces))
+            count = len(traces)
             source.facts |= {"model": traces[0].model or "traces", "data": {"texts": count}}
         return count if limit is None or count is None else min(count, limit)
 

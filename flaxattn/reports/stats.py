@@ -6,8 +6,6 @@ import dataclasses
 import functools
 import io
 import itertools
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -29,6 +27,8 @@ from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.reports.evidence import (
+    DEFAULT_PAGE,
+    PageOptions,
     corpus_gold,
     evidence_facts,
     evidence_table,
@@ -79,9 +79,7 @@ def stats_report(
     seed: int = 0,
     reading: ReadingOptions = DEFAULTS,
     compared: int = 100,
-    evidence: int = 5,
-    sentences: int = 40,
-    other_reports: Sequence[Path] = (),
+    page: PageOptions = DEFAULT_PAGE,
     progress: ProgressReporter | None = None,
 ) -> Report:
     """Report where every head looks and how sharply, with the texts that show it.
@@ -108,10 +106,7 @@ def stats_report(
         reading: How texts are read.
         compared: Number of texts on which all heads are compared with each other; 0 leaves the
             comparison out.
-        evidence: Number of texts kept for each claim and head.
-        sentences: Largest number of texts on the page.
-        other_reports: Folders of reports on the same model, whose numbers the page of each head
-            shows.
+        page: How much evidence is kept, and shown on the page.
         progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
@@ -126,7 +121,7 @@ def stats_report(
     with reporting(progress) as shown:
         options = ScoreOptions(seed=seed)
         heads = ReportedHeads.of(source, texts, options, side, trees, reading, shown)
-        corpus = heads.scores(_EVIDENCE, evidence)
+        corpus = heads.scores(_EVIDENCE, page.evidence)
         tally = corpus.tally
         means = {spec.name: m.mean for spec, m in tally.moments.items() if spec.kind == "mean"}
         if not means:
@@ -138,13 +133,13 @@ def stats_report(
         claims = measure_claims(tally, known, corpus.evidence)
         likeness = _compared(heads, corpus, compared)
     rows = rows_of(corpus, seed=seed)
-    pages = head_pages(heads, corpus, claims, "mean", rows, other_reports, likeness.nearness)
+    pages = head_pages(heads, corpus, claims, "mean", rows, page.other_reports, likeness.nearness)
     annotated = {"annotated": heads.options.annotated}
     facts = {
         **corpus.facts,
         "seed": seed,
         "likeness": likeness.facts,
-        "settings": {**heads.settings, **annotated, "evidence": evidence},
+        "settings": {**heads.settings, **annotated, "evidence": page.evidence},
         "labels": [label._asdict() for label in known],
         "refused": refusals(corpus.refused),
         "evidence": evidence_facts(claims, corpus.texts),
@@ -155,7 +150,7 @@ def stats_report(
         rows,
         {figure_file("stats"): functools.partial(_figure, tally, means)},
         {EVIDENCE: evidence_table(claims), **likeness.files},
-        functools.partial(_page, heads, corpus, means, claims, pages, sentences),
+        functools.partial(_page, heads, corpus, means, claims, pages, page.sentences),
         page_files={EXAMPLES: functools.partial(examples_table, claims, pages.examples)},
         result=tally,
     )

@@ -84,7 +84,7 @@ def test_a_role_that_the_tests_find_in_one_model_only_need_not_have_changed():
 
 def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
     pairs = [(trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS]
-    report = fa.compare(*zip(*pairs, strict=True), evidence=2)
+    report = fa.compare(*zip(*pairs, strict=True), page=fa.PageOptions(evidence=2))
     claims = report.facts["evidence"]["claims"]
     by_name = {claim["name"]: claim for claim in claims}
     assert {(c["layer"], c["head"]) for c in claims} == {(1, 1)}, "no other head changed"

@@ -132,7 +132,7 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
         (("compare", "one", "two-maps", "a.txt"), "two-maps is a store, one is none"),
         (("compare", "one-maps", "two-maps", "a.txt"), "two stores have their texts already"),
         (("compare", "one", "two"), "no text was named"),
-        (("compare", "one-maps", "other"), "text 3 is not the same in the two stores: token 4"),
+        (("compare", "one-maps", "other"), "text 3 is not the same in both: token 4"),
         (("compare", "one-maps", "two-told"), "no weights and no statistic of one side in common"),
         (("ablate", "one-maps"), "give the texts and the model: flaxattn ablate a.txt --model"),
     ],

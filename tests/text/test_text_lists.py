@@ -49,6 +49,11 @@ TABLES = {
 MISSING = (None, float("nan"))
 
 
+def values_of(report: fa.Report) -> list[Any]:
+    """Rows of the table of a report."""
+    return [repr(row) for row in report.table.to_pylist()]
+
+
 BERT, GPT2, DATES = "tiny-bert", "tiny-gpt2", "tiny-dates"
 DOORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "trace": (BERT, lambda model, texts: model.trace(texts).encoder.weights),
@@ -63,6 +68,15 @@ DOORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
         BERT,
         lambda model, texts: fa.head_stats(model, texts).moments["mean", "next"].mean,
     ),
+    "stats_report": (
+        BERT,
+        lambda model, texts: fa.stats_report(model, texts, compared=0).rows["mean"],
+    ),
+    "compare": (BERT, lambda model, texts: values_of(fa.compare(model, model, texts))),
+    "weights": (
+        BERT,
+        lambda model, texts: values_of(fa.weights(model, texts, kinds=("attention",))),
+    ),
     "attention_norms": (BERT, lambda model, texts: fa.attention_norms(model, texts)["encoder"]),
     "logit_lens": (GPT2, lambda model, texts: [one.tokens for one in fa.logit_lens(model, texts)]),
     "token_losses": (
@@ -72,7 +86,7 @@ DOORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-SLOW_DOORS = {"head_stats", "token_losses"}
+SLOW_DOORS = {"compare", "head_stats", "stats_report", "token_losses", "weights"}
 
 
 @pytest.mark.parametrize("door", DOORS)

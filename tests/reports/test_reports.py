@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: 2026 The flaxattn authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every function that returns a report, from Python and from the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import flaxattn as fa
+from flaxattn.errors import InputError
+from flaxattn.reports.report import REPORT_FILES, Report, facts_file, page_file
+
+TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog sat."]
+Make = Callable[[Any, Any], Report]
+MASKED = {"head": "BertForMaskedLM"}
+REPORTS: dict[str, tuple[dict[str, str], Make, tuple[str, ...]]] = {
+    "compare": (
+        {},
+        lambda model, texts: fa.compare(model, model, texts),
+        ("compare", "tiny-bert", "tiny-bert", "texts.txt"),
+    ),
+    "weights": (
+        MASKED,
+        lambda model, texts: fa.weights(model, texts, kinds=("attention", "norm")),
+        ("weights", "texts.txt", "--kinds", "attention,norm"),
+    ),
+    "roles": (
+        {},
+        lambda model, texts: fa.roles_report(model, texts, drawings=0),
+        ("roles", "texts.txt", "--drawings", "0"),
+    ),
+    "stats": ({}, fa.stats_report, ("stats", "texts.txt")),
+    "ablate": (
+        MASKED,
+        lambda model, texts: fa.ablation_report(model, texts, measures=["importance"]),
+        ("ablate", "texts.txt", "--measure", "importance"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_from_python_is_that_of_the_command(
+    name: str, typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    options, make, words = REPORTS[name]
+    report = make(fa.from_pretrained("tiny-bert", **options), TEXTS)
+    written = report.save("python")
+    assert typed(*words, "--out", "command")[0] == 0
+    assert {path.name for path in written} <= set(REPORT_FILES[name])
+    assert sorted(p.name for p in Path("command").iterdir()) == sorted(p.name for p in written)
+    assert pq.read_table(Path("python", report.table_name)).to_pylist() == (
+        pq.read_table(Path("command", report.table_name)).to_pylist()
+    )
+    ours, theirs = (fa.read_report(Path(out, facts_file(name))) for out in ("python", "command"))
+    for facts in (ours, theirs):
+        facts.get("evidence", {}).pop("texts", None)  # which have other names
+        for key in ("data", "request", "files", "settings"):
+            del facts[key]
+    assert ours == theirs
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return fa.stats_report(fa.from_pretrained("tiny-bert"), TEXTS, compared=0)
+
+
+def test_a_report_shows_itself_in_a_line_and_in_a_notebook(report: Report) -> None:
+    assert len(repr(report)) < 100 and f"{report.table.num_rows:,} rows" in repr(report)
+    html = report._repr_html_()
+    assert html is not None and html.startswith("<iframe") and "next" in html
+    assert report.figure.axes
+
+
+def test_a_saved_report_is_replaced_only_where_that_is_asked(
+    report: Report, tmp_path: Path
+) -> None:
+    report.save(tmp_path)
+    page = tmp_path / page_file("stats")
+    assert page.is_file()
+    with pytest.raises(InputError, match=r"holds a report already: stats\.json"):
+        report.save(tmp_path)
+    assert page_file("stats") not in {
+        p.name for p in report.save(tmp_path, overwrite=True, page=False)
+    }
+    assert not page.exists(), "a stale page would show another report"
+
+
+def test_traces_and_models_give_the_same_numbers() -> None:
+    model = fa.from_pretrained("tiny-bert")
+    traces = [model.trace(text) for text in TEXTS]
+    read = fa.stats_report(traces, compared=0).result.moments
+    run = fa.stats_report(model, TEXTS, compared=0).result.moments
+    for name in ("next", "own", "entropy"):
+        assert read["mean", name].mean == pytest.approx(run["mean", name].mean, abs=1e-5)
