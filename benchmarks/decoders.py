@@ -75,7 +75,7 @@ def our_statistics(model, given):
     capture = Capture(stats=STATISTICS)
 
     def work():
-        sides = model.seen(reading, capture).decoder
+        sides = model.trace_tokens(reading, capture).decoder
         return np.asarray(sides.stats["entropy"]).mean((1, 3))
 
     return work

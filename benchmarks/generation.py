@@ -8,7 +8,7 @@
 The shape of the published Opus-MT models (6 + 6 layers, width 512, 58,101 pieces) with random
 weights, 16 sources of 8 to 24 tokens, 32 new tokens each: the end of the text is banned on both
 sides, so that both write as many. Float32. With `-trace` ours hands back every attention of all
-three kinds besides; torch is asked for none. With `-ctranslate2` the other side is CTranslate2 on
+three kinds besides; torch is requested none. With `-ctranslate2` the other side is CTranslate2 on
 the same weights in float32, from the Python of torch. `side_by_side.py` says how they are timed.
 """
 

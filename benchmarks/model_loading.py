@@ -4,7 +4,7 @@
 
     python benchmarks/model_loading.py
 
-A GPT-2 of the size that is asked for is written to a temporary directory, in shards whose tensors
+A GPT-2 of the size that is requested is written to a temporary directory, in shards whose tensors
 are holes in the files, so it takes no room on disk. A process of its own then loads it in the dtype
 of the files, and reports the most memory that it had beyond what it had before.
 """

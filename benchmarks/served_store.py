@@ -6,7 +6,7 @@
 
 Each store is written here, with random text and attention: 1,000 texts to a shard, 16 tokens, one
 layer of two heads as bytes. The command runs in a process of its own. "starts_s" is until it says
-where it listens, of which `import` is most; then pages are asked for over loopback, each kind
+where it listens, of which `import` is most; then pages are requested over loopback, each kind
 `--rounds` times at random places of the list, the first of them with shards that were never opened:
 the slowest is told beside the median. Searches: a word of every text, one of a single text in the
 last shard, and one of none, which read the tables of texts to the end. Memory is the process's

@@ -265,7 +265,7 @@ def train_tokenizer(
 
 
 class _LazyTrain(TyperGroup):
-    """`flaxattn train …`: its commands live in `flaxattn.train`, loaded when one is asked for."""
+    """`flaxattn train …`: its commands live in `flaxattn.train`, loaded when one is requested."""
 
     def _loaded(self) -> Any:
         commands = importlib.import_module("flaxattn.train.commands")

@@ -59,8 +59,8 @@ def attention(
     >>> from flaxattn.kernels.contract import Capture, Sieve
     >>> q = k = v = jax.random.normal(jax.random.key(0), (2, 5, 4, 8))
     >>> next_token = Sieve("next", offsets=(1, 1))
-    >>> output, seen = attention(q, k, v, capture=Capture(weights=True, stats=("lse", next_token)))
-    >>> output.shape, seen.weights.shape, seen.stats["next"].shape, seen.implementation
+    >>> output, found = attention(q, k, v, capture=Capture(weights=True, stats=("lse", next_token)))
+    >>> output.shape, found.weights.shape, found.stats["next"].shape, found.implementation
     ((2, 5, 4, 8), (2, 4, 5, 5), (2, 4, 5), 'xla')
 
     Args:

@@ -152,12 +152,12 @@ def complete(attend: Callable[[Call], Any], call: Call) -> Any:
         The output and the intermediates.
     """
     if call.capture.windowed:
-        output, seen = complete(attend, without_window(call))
-        return output, replace(seen, **xla.captured_window(call))
+        output, record = complete(attend, without_window(call))
+        return output, replace(record, **xla.captured_window(call))
     if "pairs" in call.capture.names:
-        output, seen = attend(without_pairs(call))
-        stats = seen.stats | {"pairs": weights_of_pairs(call, seen.stats["lse"])}
-        return output, replace(seen, stats={key: stats[key] for key in call.capture.keys})
+        output, record = attend(without_pairs(call))
+        stats = record.stats | {"pairs": weights_of_pairs(call, record.stats["lse"])}
+        return output, replace(record, stats={key: stats[key] for key in call.capture.keys})
     return attend(call)
 
 

@@ -270,12 +270,12 @@ def _statistics(stats: Iterable[str | Sieve]) -> tuple[str | Sieve, ...]:
     if isinstance(stats, str | Sieve):
         raise ValueError(f"Capture: stats is {stats!r}, expected a tuple.\nFix: stats=({stats!r},)")
     stats = tuple(stats)
-    seen: set[str] = set()
+    known: set[str] = set()
     for item in stats:
         name = item.name if isinstance(item, Sieve) else _known(item)
-        if name in seen:
+        if name in known:
             raise ValueError(f"Capture: {name!r} is in stats twice; each name may appear once.")
-        seen.add(name)
+        known.add(name)
     return stats
 
 

@@ -148,10 +148,10 @@ def _averages(
     )
     parts, lse = [], None
     for number, part in enumerate(jnp.split(values, calls, axis=-1)):
-        asked = want_lse and number == 0
-        output, found = _run_even(q, wide_k, part, lengths, scale, call.causal, asked)
+        requested = want_lse and number == 0
+        output, found = _run_even(q, wide_k, part, lengths, scale, call.causal, requested)
         parts.append(output)
-        if asked:
+        if requested:
             lse = _with_gradient(found, call.q, k, lengths, scale, call.causal)
     return jnp.concatenate(parts, axis=-1)[..., :width], lse
 

@@ -196,22 +196,22 @@ def _attend_some(
     others = tuple(head for head in range(call.q.shape[2]) if head not in heads)
     everything = replace(call.capture, heads=None)
     run = functools.partial(attend, kernels=kernels, block_q=block_q, block_k=block_k)
-    output, seen = run(some_heads(call, heads)._replace(capture=everything))
+    output, record = run(some_heads(call, heads)._replace(capture=everything))
     if others:
         nothing = type(everything)()
         rest, _ = run(some_heads(call, others)._replace(capture=nothing))
         output = jnp.concatenate([output, rest], axis=2)
     order = [(*heads, *others).index(head) for head in range(call.q.shape[2])]
-    return output[:, :, jnp.asarray(order)], seen
+    return output[:, :, jnp.asarray(order)], record
 
 
 def _run_kernels(
     kernels: Kernels, plan: KernelPlan, operands: Operands, counted: Array | None
 ) -> AttentionResult:
     """The forward kernel and, when ``counted`` is given, the column pass."""
-    asked = plan.results
+    requested = plan.results
     plan, operands = _with_sinks(plan, operands)
-    if counted is not None and "shift" not in asked:
+    if counted is not None and "shift" not in requested:
         plan = _with_sums(plan)
     forward = kernels.forward(plan, operands)
     rows = {
@@ -221,7 +221,7 @@ def _run_kernels(
     if counted is not None:
         vectors = _sums(rows) | {"counted": counted[:, None]}
         received = kernels.received(*_with_rows(plan, operands, vectors))[:, :, : plan.keys]
-    rows = {name: rows[name] for name in asked}
+    rows = {name: rows[name] for name in requested}
     return AttentionResult(forward.output, rows, forward.weights, forward.scores, received)
 
 
@@ -280,9 +280,9 @@ def _run_forward(kernels: Kernels, plan: KernelPlan, operands: Any, counted: Any
     if not {"max", "max_score"}.isdisjoint(plan.results) and "argmax" not in plan.results:
         full = _with_results(full, "argmax")
     result = _run_kernels(kernels, full, operands, counted)
-    asked = {name: result.rows[name] for name in plan.results}
+    requested = {name: result.rows[name] for name in plan.results}
     residuals = (operands, counted, result.output, result.rows, wanted)
-    return result._replace(rows=asked), residuals
+    return result._replace(rows=requested), residuals
 
 
 def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: AttentionResult):

@@ -108,8 +108,8 @@ def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"],
     wide = next(size for size in DEPTHS if size >= max(depth, call.q.shape[3]))
     q, k, v = (whole(array, 3, wide) for array in (call.q, call.k, call.v))
     call = call._replace(q=q, k=k, v=v, scale=factor)
-    output, seen = fused.attend(call, kernels(interpret), *blocks(call))
-    return output[..., :depth], seen
+    output, record = fused.attend(call, kernels(interpret), *blocks(call))
+    return output[..., :depth], record
 
 
 @functools.cache

@@ -77,14 +77,14 @@ def attention(
         weights = edits.weights(weights)
         scores, sink_logits = _log(weights), _log(sink)[..., None]
     output = _output(call, weights, values)
-    seen = slice(None) if capture.heads is None else list(capture.heads)
-    scores, weights, sink = scores[:, seen], weights[:, seen], sink[:, seen]
+    chosen = slice(None) if capture.heads is None else list(capture.heads)
+    scores, weights, sink = scores[:, chosen], weights[:, chosen], sink[:, chosen]
     rows, columns = slice(*capture.query_window or (None,)), slice(*capture.key_window or (None,))
     part = (..., rows, columns)
     return output.astype(call.q.dtype), Intermediates(
         weights=_in_dtype(weights[part], capture.dtype) if capture.weights else None,
         scores=scores[part] if capture.scores else None,
-        stats=_statistics(call, scores, weights, sink, sink_logits[:, seen]),
+        stats=_statistics(call, scores, weights, sink, sink_logits[:, chosen]),
         implementation="reference",
     )
 

@@ -55,8 +55,8 @@ def over_mesh(attend: Callable[[Call], Any], call: Call) -> Any:
 
     arrays = [leaves[place][1] for place in places]
     given = [_spec(leaves[p][0][0].name, leaves[p][1], cut) for p in places]
-    output, seen = jax.eval_shape(lambda a: attend(rebuilt(a)), arrays)
-    results = _spec("q", output, cut), jax.tree.map(lambda x: _spec("mask", x, cut), seen)
+    output, records = jax.eval_shape(lambda a: attend(rebuilt(a)), arrays)
+    results = _spec("q", output, cut), jax.tree.map(lambda x: _spec("mask", x, cut), records)
     return jax.shard_map(part, in_specs=(given,), out_specs=results, axis_names=cut)(arrays)
 
 

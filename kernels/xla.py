@@ -216,17 +216,17 @@ def _stripes(call: Call, queries: Queries, keys: Keys, size: int, count: int):
     found, total, start = [], None, 0
     for part in range(STRIPES):
         stop = min(length, size * -(-count * (part + 1) // STRIPES))
-        seen = max(1, min(wide, stop - 1 + first_masked))
+        last = max(1, min(wide, stop - 1 + first_masked))
 
         some = _along(functools.partial(_part, start=start, stop=stop), queries, _QUERY_AXES)
-        front = functools.partial(_part, start=0, stop=seen)
+        front = functools.partial(_part, start=0, stop=last)
         pairs = {"mask": some.mask, "bias": some.bias}
         pairs = {name: front(x, 3) for name, x in pairs.items() if x is not None}
         some, near = some._replace(**pairs), _along(front, keys, _KEY_AXES)
         rows, _, received = _blocks(call, some, near, size, -(-(stop - start) // size))
         found.append(rows)
         if received is not None:
-            received = jnp.pad(received, [(0, 0), (0, 0), (0, wide - seen)])
+            received = jnp.pad(received, [(0, 0), (0, 0), (0, wide - last)])
             total = received if total is None else total + received
         start = stop
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=2), *found)

@@ -248,9 +248,9 @@ def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
 
 def mean_entropy(state: Mapping[str, Any], batch: PretrainingBatch) -> Float[Array, ""]:
     """Mean over layers, heads and real queries of the entropy in nats that `state` recorded."""
-    seen = Trace.from_variables(state).encoder
-    assert seen is not None
-    entropy = seen.stats["entropy"]
+    record = Trace.from_variables(state).encoder
+    assert record is not None
+    entropy = record.stats["entropy"]
     real = jnp.asarray(batch.attention_mask, entropy.dtype)[None, :, None, :]
     return (entropy * real).sum() / (real.sum() * entropy.shape[0] * entropy.shape[2])
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands under `flaxattn train`: they parse, call a recipe's function and print.
 
-`flaxattn.cli` loads this file only when one of them is asked for; everything heavy is imported
+`flaxattn.cli` loads this file only when one of them is requested; everything heavy is imported
 when one runs.
 """
 

@@ -145,5 +145,5 @@ def unigram_loss(training: TokenCorpus, heldout: TokenCorpus, vocabulary: int) -
 
     The loss of a model that ignores context: what masked language modelling must beat.
     """
-    seen = count_tokens(heldout, vocabulary)
-    return float(-(seen * log_frequencies(training, vocabulary)).sum() / seen.sum())
+    counts = count_tokens(heldout, vocabulary)
+    return float(-(counts * log_frequencies(training, vocabulary)).sum() / counts.sum())

@@ -218,12 +218,12 @@ def _columns(task: GlueTask, recipe: GlueRecipe) -> tuple[tuple[str, ...], str]:
 
 def _rows(paths: list[Path], layout: FileLayout, bad: BadRows) -> Iterator[tuple[int, Row]]:
     """Rows with their index; bad ones have an index too."""
-    start = bad.seen
+    start = bad.rows_read
     label = (layout.label,) if layout.label else ()
     columns = layout.names or (*layout.texts, *label)
     for path in paths:
         for row in read_rows(path, columns, bad, kind=layout.kind, header=not layout.names):
-            yield bad.seen - start - 1, row
+            yield bad.rows_read - start - 1, row
 
 
 def _examples(
@@ -274,7 +274,7 @@ def _from_datasets(
 
     def rows() -> Iterator[tuple[int, Row]]:
         for index, values in enumerate(held[name]):
-            bad.seen += 1
+            bad.rows_read += 1
             yield index, Row(f"{data}[{name}]", index + 1, dict(values))
 
     examples = list(_examples(task, rows(), layout, bad))
@@ -298,7 +298,7 @@ def _nothing(task: GlueTask, data: str | Path, part: str, recipe: GlueRecipe, ba
     if bad.lost:
         return (
             f"no {part} example of {task.folder} can be used\n"
-            f"{bad.lost} of {bad.seen} rows are bad: {dict(bad.counts)}\n"
+            f"{bad.lost} of {bad.rows_read} rows are bad: {dict(bad.counts)}\n"
             "run with --on-error fail to see the first one"
         )
     if task.own:

@@ -67,10 +67,10 @@ def word_vectors(
     Levy and Goldberg (2014), with U S^(1/2) and smoothed context frequencies (power 0.75).
     """
     counts = np.zeros(vocabulary * vocabulary, np.float32)
-    seen = np.zeros(vocabulary, bool)
+    present = np.zeros(vocabulary, bool)
     for document in documents:
         flat = document.astype(np.int64)
-        seen[flat] = True
+        present[flat] = True
         for offset in range(1, window + 1):
             pairs, number = np.unique(
                 flat[:-offset] * vocabulary + flat[offset:], return_counts=True
@@ -84,9 +84,9 @@ def word_vectors(
         gain = np.log(counts / total[:, None] / context[None])
     left, strength = _range_svd(np.maximum(gain, 0.0), width, np.random.default_rng(seed))
     vectors = left * np.sqrt(strength)
-    vectors -= vectors[seen].mean(0)
+    vectors -= vectors[present].mean(0)
     vectors /= np.sqrt((vectors**2).mean(1, keepdims=True)) + 1e-9
-    return (vectors * seen[:, None]).astype(np.float32)
+    return (vectors * present[:, None]).astype(np.float32)
 
 
 def _range_svd(

@@ -242,10 +242,10 @@ class LanguageModelRecipe(TextRecipe):
             "key_heads": config.key_heads,
         }
         for name, has in shape.items():
-            asked = getattr(self, name)
-            if asked not in (defaults[name], has):
+            requested = getattr(self, name)
+            if requested not in (defaults[name], has):
                 raise InputError(
-                    f"recipe: {name} {asked} contradicts model {self.model!r}\n"
+                    f"recipe: {name} {requested} contradicts model {self.model!r}\n"
                     f"it has {name} {has}, and keeps its shape\n"
                     f"leave {name} out, or train a new model without --model"
                 )

@@ -67,7 +67,7 @@ class Stopping:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def asked(self, step: int) -> bool:
+    def requested(self, step: int) -> bool:
         """Return whether to stop after update `step`; the same answer on every host."""
         if jax.process_count() == 1:
             return self._signal != 0
@@ -221,8 +221,8 @@ def train(
         done, last = step + 1, step + 1 == recipe.steps
         logs = last or done % recipe.log_every == 0
         evaluates = due_evaluation(recipe, done)
-        asked = stop.asked(done)
-        saves = last or asked or _due(done, recipe.checkpoint_every)
+        requested = stop.requested(done)
+        saves = last or requested or _due(done, recipe.checkpoint_every)
         saves |= evaluates and task.average > 1
         if logs or evaluates or saves or report.late():
             fetch(now.pending)
@@ -236,7 +236,7 @@ def train(
             saves |= judge(task, now, report.heldout(done, task.evaluate(now.state.params, done)))
         if saves:
             saved.save(done, now.state, now.progress())
-        if asked and not last:
+        if requested and not last:
             saved.wait()
             stop.leave(done)
 

@@ -55,7 +55,7 @@ def read_pairs(
         left_out = f", {sum(bad.counts.values())} problems" if bad.counts else ""
         raise InputError(
             f"no pair to learn from in {', '.join(map(str, files))}\n"
-            f"received {bad.seen} rows{left_out}\ngive files that hold sentences"
+            f"received {bad.rows_read} rows{left_out}\ngive files that hold sentences"
         )
     return pairs
 

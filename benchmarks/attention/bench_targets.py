@@ -57,7 +57,7 @@ def _over(one: float | None, other: float | None) -> float | None:
 
 
 def _ratios(case: str, find: Find) -> list[Row]:
-    """Ratios of times, asked for at both shapes."""
+    """Ratios of times, requested at both shapes."""
     plain, statistics = find(case, "nothing"), find(case, "statistics")
     both = find(case, "nothing", mode=_BOTH)
     cudnn = find(case, "nothing", "jax cuDNN")

@@ -188,7 +188,7 @@ def iterate_norms(
     """Maps of `attention_norms`, one text after another."""
     rows, projections = _rows(model, text, text_b), output_projections(model)
     for row in rows:
-        yield _contributed(model.seen(row, _VALUES), "norm", projections=projections)
+        yield _contributed(model.trace_tokens(row, _VALUES), "norm", projections=projections)
 
 
 def iterate_effective(
@@ -196,7 +196,7 @@ def iterate_effective(
 ) -> Iterator[TextMaps]:
     """Maps of `effective_attention`, one text after another; arguments as for `iterate_norms`."""
     for row in _rows(model, text, text_b):
-        yield _contributed(model.seen(row, _VALUES), "effective")
+        yield _contributed(model.trace_tokens(row, _VALUES), "effective")
 
 
 def iterate_gradients(
@@ -227,12 +227,12 @@ def zeroing_of(model: Pretrained, row: TokenizedTexts) -> TextMaps:
     given = row.padded(model.limit)
     out, state = _run(module, model.params, given)
     sizes, found = sizes_of(row.metadata), {}
-    for side, seen in Trace.from_variables(state).sides.items():
+    for side, record in Trace.from_variables(state).sides.items():
         queries, keys = sizes[side]
         maps = []
-        for place in range(len(seen.layers)):
+        for place in range(len(record.layers)):
             whole = np.asarray(_hidden(out, side)[place + 1])[0, :queries]
-            without = _without(module, model.params, given, seen, side, place)
+            without = _without(module, model.params, given, record, side, place)
             maps.append(zeroing_shares(whole, without[:keys, :queries]))
         found[side] = np.stack(maps)[:, None]
     return found

@@ -90,11 +90,11 @@ def _norms(one: Trace, projections: Projections | None) -> dict[str, np.ndarray]
     return {
         side: np.stack(
             [
-                norm_weights(weights, weighed_vectors(value, _projection(rows, seen, layer)))
-                for layer, weights, value in zip(seen.layers, *_parts(seen), strict=True)
+                norm_weights(weights, weighed_vectors(value, _projection(rows, record, layer)))
+                for layer, weights, value in zip(record.layers, *_parts(record), strict=True)
             ]
         )
-        for side, seen in _with_values(one).items()
+        for side, record in _with_values(one).items()
         if (rows := projections.get(side)) is not None
     }
 
@@ -115,8 +115,8 @@ def _rollout(one: Trace) -> dict[str, np.ndarray]:
     """Rollout of self-attention: heads by themselves above whole layers."""
     below = rollout(one)
     side = "encoder" if one.encoder is not None else "decoder"
-    seen = one.sides[side]
-    weights = layer_weights(seen, seen.layers).astype(np.float64)
+    record = one.sides[side]
+    weights = layer_weights(record, record.layers).astype(np.float64)
     total = weights.sum(-1, keepdims=True)
     shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
     return {side: np.concatenate([shares[:1], shares[1:] @ below[:-1, None]])}
@@ -127,10 +127,10 @@ def _effective(one: Trace) -> dict[str, np.ndarray]:
         side: np.stack(
             [
                 effective_attention(weights, value.swapaxes(0, 1))
-                for weights, value in zip(*_parts(seen), strict=True)
+                for weights, value in zip(*_parts(record), strict=True)
             ]
         )
-        for side, seen in _with_values(one).items()
+        for side, record in _with_values(one).items()
     }
 
 
@@ -142,15 +142,15 @@ def _parts(record: AttentionRecord) -> tuple[np.ndarray, np.ndarray]:
 def _with_values(one: Trace) -> dict[str, AttentionRecord]:
     """Sides that have weights and values."""
     held = {
-        side: seen
-        for side, seen in one.sides.items()
-        if seen.weights is not None and seen.value is not None
+        side: record
+        for side, record in one.sides.items()
+        if record.weights is not None and record.value is not None
     }
     if not held:
         raise InputError(
             "Norms and effective attention weigh values; this trace holds none beside weights.\n"
             "Capture them: model.trace(text, capture=fa.Capture(weights=True, value=True))."
         )
-    for seen in held.values():
-        seen.require_whole("What keys contribute")
+    for record in held.values():
+        record.require_whole("What keys contribute")
     return held

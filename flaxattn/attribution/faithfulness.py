@@ -433,7 +433,7 @@ class TokenAttributions:
 
     @cached_property
     def _trace(self) -> Trace:
-        return self._model.seen(self._prediction.row, _VALUES)
+        return self._model.trace_tokens(self._prediction.row, _VALUES)
 
     @cached_property
     def _attention(self) -> TextMaps:

@@ -321,8 +321,8 @@ def _near(scores: Float[np.ndarray, "N N"], causal: bool) -> list[float]:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights = weights / weights.sum(-1, keepdims=True)
     diagonals = [np.diagonal(weights, offset) for offset in (-1, 0, 1)]
-    seen = [a.size > 0 and not (causal and n == 2) for n, a in enumerate(diagonals)]
-    return [float(a.mean()) if s else math.nan for a, s in zip(diagonals, seen, strict=True)]
+    present = [a.size > 0 and not (causal and n == 2) for n, a in enumerate(diagonals)]
+    return [float(a.mean()) if s else math.nan for a, s in zip(diagonals, present, strict=True)]
 
 
 def _scale(model: Pretrained, heads: HeadProjections) -> float:

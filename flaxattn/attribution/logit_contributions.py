@@ -66,8 +66,8 @@ def logit_contributions(model: Pretrained, trace: Trace) -> Trace:
     mask = np.ones(found.ids.shape, bool) if trace.mask is None else np.asarray(trace.mask)
     given = {"input_ids": np.where(mask, found.ids, 0), "attention_mask": mask.astype(np.int32)}
     module = model.module.clone(capture=Capture(head_output=True), keep_hidden=True)
-    embedded, after, seen = _run(module, model.params, given)
-    outputs = Trace.from_variables(seen).sides["decoder"].head_output
+    embedded, after, variables = _run(module, model.params, given)
+    outputs = Trace.from_variables(variables).sides["decoder"].head_output
     stream = [np.asarray(x, np.float64) for x in (embedded, *after)]
     parts = _parts(decoder, found.targets, stream, np.asarray(outputs, np.float64))
     return dataclasses.replace(trace, predictions=dataclasses.replace(found, **parts))

@@ -198,17 +198,17 @@ def _scored(
     count: int,
 ) -> tuple[Array, ...]:
     """Predictions of each state, `[N, B, T, …]`; those of the last are of the pass itself."""
-    seen: list[Array] = []
+    collected: list[Array] = []
 
     def keep(call: Any, args: Any, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         out = call(*args, **kwargs)
         if _is_stack(context, stack):
-            seen.append(jnp.concatenate([args[0][None], out[1][:-1]]))
+            collected.append(jnp.concatenate([args[0][None], out[1][:-1]]))
         return out
 
     with nn.intercept_methods(keep):
         last = ranked(_logits(module.apply({"params": params}, **given)), targets, follows, count)
-    (states,) = seen
+    (states,) = collected
     everywhere = jnp.ones_like(follows)
 
     def of_state(x: Float[Array, "B T E"]) -> tuple[Array, ...]:

@@ -79,7 +79,7 @@ class UnitEffects:
         p_corrected: The same, corrected for all units of the side.
         causal: Where the corrected one is at most alpha.
         control: The causal units together; None where none or all are causal, where it was not
-            asked for, and of direct effects, which are those of everything but the unit.
+            requested, and of direct effects, which are those of everything but the unit.
         approximation: Of the method attribution.
     """
 
@@ -119,7 +119,7 @@ class PatchReport:
     """Effects of patching a model on pairs of texts.
 
     Attributes:
-        request: What was asked.
+        request: The request.
         model: Name of the model.
         pairs: The pairs, in order.
         positions: Names of the groups of positions.

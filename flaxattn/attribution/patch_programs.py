@@ -142,8 +142,8 @@ class PatchProgram:
             return by_head[..., None]
         if self.site == "scores":  # groups are of keys, the query is the one that answers
             ids = batch.clean.get("decoder_input_ids", batch.clean["input_ids"])
-            asked = jnp.arange(ids.shape[1])[None] == jnp.asarray(batch.places)[:, None]
-            return by_head[..., None, :] & asked[None, :, None, :, None]
+            requested = jnp.arange(ids.shape[1])[None] == jnp.asarray(batch.places)[:, None]
+            return by_head[..., None, :] & requested[None, :, None, :, None]
         return spread.any(-1)
 
 
@@ -252,11 +252,11 @@ def _plain_run(
         scores, state = scores_at(module, variables, inputs, batch.places, ("intermediates",))
         records: Any = Trace.from_variables(state).sides
         return scores, {side: {"weights": records[side].weights} for side, _ in wanted}
-    asked = [Intervention(site, operation="record", side=side) for side, site in wanted]
-    variables = with_interventions(params, asked)
-    collections = ("sites",) if asked else ()
+    requested = [Intervention(site, operation="record", side=side) for side, site in wanted]
+    variables = with_interventions(params, requested)
+    collections = ("sites",) if requested else ()
     scores, state = scores_at(module, variables, inputs, batch.places, collections)
-    return scores, site_values(state) if asked else {}
+    return scores, site_values(state) if requested else {}
 
 
 def _patched(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`patch`: effects of patching every head or layer of a model, over pairs of texts.
 
-What is asked is a `PatchRequest`, what runs is in `flaxattn.attribution.patch_programs`, and what
+The request is a `PatchRequest`, what runs is in `flaxattn.attribution.patch_programs`, and what
 comes back is a `PatchReport`.
 """
 
@@ -320,7 +320,7 @@ def _checked(count: int, seed: int) -> Int[np.ndarray, " N"]:
 def _joined(
     request: PatchRequest, each: Float[np.ndarray, "L H P T"]
 ) -> Float[np.ndarray, "L H P T"]:
-    """First-order effects summed over heads, and over windows of layers, where asked."""
+    """First-order effects summed over heads, and over windows of layers, where requested."""
     each = each.sum(1, keepdims=True) if request.by == "layer" else each
     half = request.window // 2
     return np.stack([each[max(0, n - half) : n + half + 1].sum(0) for n in range(len(each))])

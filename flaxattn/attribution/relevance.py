@@ -70,8 +70,8 @@ class Slopes(NamedTuple):
     Attributes:
         score: The score of each.
         tokens: By side, input times gradient at each position.
-        outputs: By side, the gradient with respect to what heads put out, where asked for.
-        params: With respect to parameters, where these were asked for.
+        outputs: By side, the gradient with respect to what heads put out, where requested.
+        params: With respect to parameters, where these were requested.
     """
 
     score: Float[Array, " B"]

@@ -57,10 +57,10 @@ def rollout(
     Raises:
         InputError: If the trace lacks weights or layers, or there is no such head or sequence.
     """
-    weights, seen = _weights(trace, sequence)
+    weights, record = _weights(trace, sequence)
     mixed = _mixed(weights.mean(1), residual)
     if head is not None:
-        layer, number = _place(seen, head)
+        layer, number = _place(record, head)
         mixed = np.concatenate([mixed[:layer], weights[layer, number][None]])
     return rolled_out(mixed)
 
@@ -110,10 +110,10 @@ def attention_flow(
         InputError: If the trace lacks weights or layers, there is no such layer, position or
             sequence, or the text is longer than 127 tokens.
     """
-    weights, seen = _weights(trace, sequence)
-    if layer is not None and layer not in seen.layers:
+    weights, record = _weights(trace, sequence)
+    if layer is not None and layer not in record.layers:
         raise InputError(
-            f"There is no layer {layer}.\nThere are layers {', '.join(map(str, seen.layers))}."
+            f"There is no layer {layer}.\nThere are layers {', '.join(map(str, record.layers))}."
         )
     top = len(weights) if layer is None else layer + 1
     return largest_flows(_mixed(weights.mean(1), residual)[:top], positions)
@@ -162,22 +162,22 @@ def _mixed(means: Float[np.ndarray, "L S S"], residual: float) -> Float[np.ndarr
 def _weights(trace: Trace, sequence: int) -> tuple[Float[np.ndarray, "L H S S"], AttentionRecord]:
     """Weights of a whole stack, of one sequence without padding; rows sum to one."""
     one = trace[sequence] if trace.tokens else trace
-    seen = one.encoder or one.decoder
-    if seen is None or seen.weights is None:
+    record = one.encoder or one.decoder
+    if record is None or record.weights is None:
         raise InputError(
             "Attention is followed through its weights; this trace holds none of self-attention.\n"
             "Ask for them: capture=Capture(weights=True)."
         )
-    seen.require_whole("Attention through layers")
-    if seen.layers != tuple(range(len(seen.layers))):
+    record.require_whole("Attention through layers")
+    if record.layers != tuple(range(len(record.layers))):
         raise InputError(
             f"Attention is followed through all layers; this trace holds layers "
-            f"{', '.join(map(str, seen.layers))}.\nCapture without `layers`."
+            f"{', '.join(map(str, record.layers))}.\nCapture without `layers`."
         )
     place = 0 if trace.tokens else trace.place(sequence)
-    weights = layer_weights(seen, seen.layers, place).astype(np.float64)
+    weights = layer_weights(record, record.layers, place).astype(np.float64)
     total = weights.sum(-1, keepdims=True)
-    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0), seen
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0), record
 
 
 def _place(record: AttentionRecord, head: tuple[int, int]) -> tuple[int, int]:

@@ -152,7 +152,7 @@ def _check_inputs(inputs: list[str]) -> None:
 
 
 def model_head(model: str, head: str | None) -> str | None:
-    """The built-in BERT is judged as a masked language model unless something else is asked for."""
+    """The built-in BERT is judged as a masked language model unless something else is requested."""
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 

@@ -14,7 +14,7 @@ import typer
 from flaxattn.commands.standard_input import IsText, given_text
 from flaxattn.commands.text_arguments import AsJson
 from flaxattn.commands.text_lines import cost, progress
-from flaxattn.commands.written_page import PageFile, View, asked_page, write_text_page
+from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
 from flaxattn.corpus.safe_text import printable
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def answer(
 
     Example: flaxattn answer "Who slept?" --context "The cat slept." --model MODEL
     """
-    page = asked_page(view, out)
+    page = requested_page(view, out)
     text = given_text(context, is_text)
     from flaxattn.pipeline.answer_question import answer_question
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     loaded = from_pretrained(model)
-    said = cost(len(questions), loaded.name, "one forward pass over all windows of the context")
-    with progress("answering", len(questions), said) as advance:
+    facts = cost(len(questions), loaded.name, "one forward pass over all windows of the context")
+    with progress("answering", len(questions), facts) as advance:
         several = answer_question(
             loaded,
             questions,

@@ -108,7 +108,7 @@ def faithfulness(
         watch=run.progress,
         **settings,
     )
-    said = {
+    facts = {
         "model": model,
         "architecture": loaded.config.architectures[0],
         "texts": count,
@@ -121,11 +121,11 @@ def faithfulness(
     }
     figures = {figure_file(run.command): functools.partial(plot_faithfulness, found)}
     table = table_file(run.command)
-    files = run.save(Report(run.command, said, _rows(found), figures, table_name=table))
+    files = run.save(Report(run.command, facts, _rows(found), figures, table_name=table))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return
-    _tell(said)
+    _tell(facts)
     print_files(files)
 
 
@@ -158,11 +158,11 @@ def _rows(found: "Faithfulness") -> list[dict[str, Any]]:
     ]
 
 
-def _tell(said: dict[str, Any]) -> None:
-    table = Table(title=f"Faithfulness of attributions: means over {said['texts']:,} texts")
+def _tell(facts: dict[str, Any]) -> None:
+    table = Table(title=f"Faithfulness of attributions: means over {facts['texts']:,} texts")
     for name in ("kind", "gap", "95 % interval", "deletion", "insertion", "p"):
         table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)
-    for row in said["ranking"]:
+    for row in facts["ranking"]:
         ends = "" if np.isnan(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}"
         p = "" if np.isnan(row["p"]) else f"{row['p']:.3f}"
         p = f"<{_SMALLEST}" if row["p"] < _SMALLEST else p
@@ -170,5 +170,5 @@ def _tell(said: dict[str, Any]) -> None:
         table.add_row(row["kind"], f"{row['gap']:.3f}", ends, *areas, p)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    for kind, reason in said["refused"].items():
+    for kind, reason in facts["refused"].items():
         console.print(f"{kind} is left out: {reason}", markup=False)

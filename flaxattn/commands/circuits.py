@@ -95,7 +95,7 @@ def circuits(
         allow_nonfinite=allow_nonfinite,
     )
     strongest = {name: found.edges(name, edges) for name in KINDS}
-    said = {
+    facts = {
         "model": model,
         "architecture": loaded.config.architectures[0],
         "fingerprint": dataclasses.asdict(mark(loaded)),
@@ -116,10 +116,10 @@ def circuits(
         figures[COMPOSED] = functools.partial(plot_composition, found, kind, edges)
     beside = {COMPOSITION: columns_bytes(found.edge_columns())}
     table = table_file(run.command)
-    report = Report(run.command, said, said["heads"], figures, beside, table_name=table)
+    report = Report(run.command, facts, facts["heads"], figures, beside, table_name=table)
     files = run.save(report)
     if as_json:
-        typer.echo(json_text(said))
+        typer.echo(json_text(facts))
     else:
         _tell(found, strongest[kind], kind, files)
 

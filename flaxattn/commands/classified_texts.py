@@ -15,7 +15,7 @@ from flaxattn.commands.head_request import Truncate
 from flaxattn.commands.standard_input import IsText
 from flaxattn.commands.text_arguments import AsJson, TextFiles, Texts, named_texts
 from flaxattn.commands.text_lines import cost, progress
-from flaxattn.commands.written_page import PageFile, View, asked_page, write_text_page
+from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 
@@ -48,7 +48,7 @@ def classify(
 
     Example: flaxattn classify "The soup was cold." --model RUN/model
     """
-    page = asked_page(view, out)
+    page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)
     parts = [_parts(place, text, pairs) for place, text in lines]
     from flaxattn.pipeline.classify import classify as labels_of
@@ -56,8 +56,8 @@ def classify(
 
     loaded = from_pretrained(model)
     second = [part[1] for part in parts] if pairs else None
-    said = cost(len(lines), loaded.name, "one forward pass over all texts")
-    with progress("classifying", len(lines), said) as advance:
+    facts = cost(len(lines), loaded.name, "one forward pass over all texts")
+    with progress("classifying", len(lines), facts) as advance:
         several = labels_of(loaded, [part[0] for part in parts], second, top, truncate=truncate)
         labels = cast("list[list[LabelScore]]", several)
         advance(len(lines))

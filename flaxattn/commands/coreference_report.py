@@ -43,34 +43,34 @@ if TYPE_CHECKING:
 _AMONG = "among_all_words"
 
 
-def report_coreference(asked: ProbeSpec, form: str, shown: PageOptions) -> None:
+def report_coreference(spec: ProbeSpec, form: str, shown: PageOptions) -> None:
     """Ask every head whom mentions mean, write the report with its page, and print."""
     from flaxattn.probes.head_coreference import head_coreference
     from flaxattn.probes.watched_mentions import WatchedMentions
     from flaxattn.reports.report import figure_file
     from flaxattn.views.figures.plot_roles import plot_head_means
 
-    asked.announce(
+    spec.announce(
         "reading heads", "one pass over all texts", lambda files, bad: _texts(files, form, bad)
     )
-    model, watched = asked.loaded(), WatchedMentions(shown.evidence)
+    model, watched = spec.loaded(), WatchedMentions(shown.evidence)
     found, best, among, best_among = head_coreference(
         model,
-        _texts(asked.files[0], form, asked.bad),
+        _texts(spec.files[0], form, spec.bad),
         form,
-        _texts(asked.files[1], form, asked.bad) if asked.files[1].paths else None,
-        reading=asked.reading(),
+        _texts(spec.files[1], form, spec.bad) if spec.files[1].paths else None,
+        reading=spec.reading(),
         passing=watched,
     )
-    evidence, files, page = mention_evidence(asked, model, found, best, watched, shown.sentences)
-    said = {
-        "model": asked.model,
+    evidence, files, page = mention_evidence(spec, model, found, best, watched, shown.sentences)
+    facts = {
+        "model": spec.model,
         "texts": form,
-        "data": [each.facts() for each in asked.files],
-        "settings": {"truncate": asked.truncate},
-        "left_out": left_out(asked.bad),
+        "data": [each.facts() for each in spec.files],
+        "settings": {"truncate": spec.truncate},
+        "left_out": left_out(spec.bad),
         "mean_neither": found.neither,
-        "heads_chosen_on": "other texts" if asked.files[1].paths else "the same, which flatters",
+        "heads_chosen_on": "other texts" if spec.files[1].paths else "the same, which flatters",
         "groups": [_facts(found, one) for one in best],
         _AMONG: [_facts(among, one) for one in best_among] if among is not None else None,
         "evidence": evidence,
@@ -83,12 +83,12 @@ def report_coreference(asked: ProbeSpec, form: str, shown: PageOptions) -> None:
     label = "share of mentions it is right for"
     draw = functools.partial(plot_head_means, found.layers, found.heads, means, label)
     figures = {figure_file("probe"): draw}
-    written = asked.run.save(Report("probe", said, rows, figures, files, page))
-    if not asked.printed_as_json(said):
-        _tell(said, best, "Whom mentions mean")
+    written = spec.run.save(Report("probe", facts, rows, figures, files, page))
+    if not spec.printed_as_json(facts):
+        _tell(facts, best, "Whom mentions mean")
         if best_among:
-            _tell(said, best_among, "Among all words")
-        tell_rest(said, written)
+            _tell(facts, best_among, "Among all words")
+        tell_rest(facts, written)
 
 
 def _texts(files: Files, form: str, bad: "BadRows") -> "Iterator[Pronoun | Document]":
@@ -119,11 +119,11 @@ def _rows(found: "Coreference", candidates: str) -> dict[str, list[Any]]:
     return rows
 
 
-def _tell(said: dict[str, Any], best: "list[Resolver]", what: str) -> None:
+def _tell(facts: dict[str, Any], best: "list[Resolver]", what: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     one = best[0]
     title = f"{what} by head {one.layer}.{one.head}, {one.direction}"
-    caption = f"chosen on {said['heads_chosen_on']}"
+    caption = f"chosen on {facts['heads_chosen_on']}"
     if len({one.baseline for one in best}) > 1:
         caption += (
             "; the baseline of each row is the simple rule that is right most often in its group"
@@ -147,7 +147,7 @@ _ABOUT = (
 
 
 def mention_evidence(
-    asked: "ProbeSpec",
+    spec: "ProbeSpec",
     model: "Pretrained",
     found: Coreference,
     best: Sequence[Resolver],
@@ -170,12 +170,12 @@ def mention_evidence(
     values = {_name(one): found.accuracy(one.direction, one.group) for one in best}
     report = EvidenceReport(
         "Heads that resolve mentions",
-        asked.model,
+        spec.model,
         _ABOUT,
         numbers_of(found, values),
         "accuracy",
     )
-    traces = asked.traces(model, texts)
+    traces = spec.traces(model, texts)
     page = functools.partial(report_page, report, claims, traces, most, gold)
     return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 

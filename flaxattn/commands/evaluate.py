@@ -161,9 +161,9 @@ def _told(
     check_bleu([text for _, text in lines], references, tokenize)
     tell_empty(lines)
     loaded = load(model)
-    said = translation_cost(lines, loaded, settings["num_beams"], batch)
-    with progress("translating", len(lines), said) as seen:
-        return translated(loaded, lines, batch, truncate, seen, settings)
+    message = translation_cost(lines, loaded, settings["num_beams"], batch)
+    with progress("translating", len(lines), message) as on_done:
+        return translated(loaded, lines, batch, truncate, on_done, settings)
 
 
 def _scores(
@@ -202,9 +202,11 @@ def _alignment_error(
                 f"{len(right)}\nline i of all three must belong to one sentence"
             )
         loaded = load(model)
-        said = cost(len(texts), loaded.name, f"one forward pass over all texts, {batch} at a time")
-        with progress("aligning", len(texts), said) as seen:
-            traces = traced(loaded, texts, targets, batch=batch, seen=seen)
+        message = cost(
+            len(texts), loaded.name, f"one forward pass over all texts, {batch} at a time"
+        )
+        with progress("aligning", len(texts), message) as on_done:
+            traces = traced(loaded, texts, targets, batch=batch, on_done=on_done)
         found = [set(word_alignment(trace)[0]) for _, trace in traces]
     else:
         raise InputError(

@@ -299,19 +299,19 @@ def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     """Print the report of a job, as JSON or as a table."""
     facts = dataclasses.asdict(report)
     unknown = [name for name in facts if name.startswith("written")] if dry_run else ["free"]
-    said = {name: value for name, value in facts.items() if name not in unknown}
+    contents = {name: value for name, value in facts.items() if name not in unknown}
     if as_json:
-        typer.echo(json.dumps(said, default=str, indent=2))
+        typer.echo(json.dumps(contents, default=str, indent=2))
         return
     from flaxattn.corpus.safe_text import printable
     from flaxattn.files import readable_size
     from flaxattn.pipeline.progress_reporter import duration
 
     table = Table(show_header=False)
-    rows = dict(said["rows"])
+    rows = dict(contents["rows"])
     bad = rows.pop("bad", {})
     left_out = {f"left out: {code}": count for code, count in bad.items()}
-    shown = {**said, "rows": rows.get("rows", 0), **left_out}
+    shown = {**contents, "rows": rows.get("rows", 0), **left_out}
     for name, value in shown.items():
         if name in ("bytes", "written_bytes", "free"):
             value = readable_size(value)

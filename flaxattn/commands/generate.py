@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.predicted_page import asked_predictions, with_contributions
+from flaxattn.commands.predicted_page import requested_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, given_text
-from flaxattn.commands.written_page import PageFile, View, asked_page, write_page
+from flaxattn.commands.written_page import PageFile, View, requested_page, write_page
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def generate(
     text = given_text(prompt, is_text)
     text = text if is_text or prompt != "-" else text.removesuffix("\n").removesuffix("\r")
     messages = _messages(text, chat, system)
-    page = asked_page(view, out)
-    seen = page is not None
+    page = requested_page(view, out)
+    traced = page is not None
     if samples > 1 or num_beams > 1:
-        trace = _write(_load(model), messages, settings, seen)
+        trace = _write(_load(model), messages, settings, traced)
     else:
-        trace = _stream(_load(model), messages, settings, seen)
+        trace = _stream(_load(model), messages, settings, traced)
     if trace is not None and page is not None:
         write_page(trace, page)
 
@@ -132,7 +132,7 @@ def _messages(text: str, chat: bool, system: str | None) -> "str | Chat":
     if not chat:
         if system is not None:
             raise InputError(
-                f"--system {system!r} is a message of a chat, and none is asked for\nadd --chat"
+                f"--system {system!r} is a message of a chat, and none is requested\nadd --chat"
             )
         return text
     before = [] if system is None else [{"role": "system", "content": system}]
@@ -162,7 +162,7 @@ def _load(name: str) -> "PretrainedDecoder":
 
 
 def _stream(
-    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], traced: bool
 ) -> "Trace | None":
     """Print one text while it is written."""
     parts = model.stream(text, **settings)  # raises before anything is shown
@@ -171,7 +171,7 @@ def _stream(
             _say(part)
     finally:
         _say("\n")
-    if not seen:
+    if not traced:
         return None
     with _status("reading the text again"):
         trace = model.generate(text, **_recorded(model), **settings)[1]
@@ -179,12 +179,12 @@ def _stream(
 
 
 def _write(
-    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], seen: bool
+    model: "PretrainedDecoder", text: "str | Chat", settings: dict[str, Any], traced: bool
 ) -> "Trace | None":
     """Print texts when all of them are written."""
     with _status("writing"):
-        generated = model.generate(text, **(_recorded(model) if seen else {}), **settings)
-        texts, trace = generated if seen else (generated, None)
+        generated = model.generate(text, **(_recorded(model) if traced else {}), **settings)
+        texts, trace = generated if traced else (generated, None)
         trace = trace and with_contributions(model, trace)
     for number, one in enumerate(texts, 1):
         if len(texts) > 1:
@@ -198,7 +198,7 @@ def _recorded(model: "PretrainedDecoder") -> dict[str, Any]:
     from flaxattn.kernels.contract import Capture
 
     capture = Capture(weights=True, query=True, key=True, value=True)
-    return {"trace": True, "capture": capture, **asked_predictions(model)}
+    return {"trace": True, "capture": capture, **requested_predictions(model)}
 
 
 def _say(text: str) -> None:

@@ -45,7 +45,7 @@ _PENALTY = 1e-4
 
 
 def report_governors(
-    asked: ProbeSpec, untrained: bool, penalty: float | None, shown: PageOptions
+    spec: ProbeSpec, untrained: bool, penalty: float | None, shown: PageOptions
 ) -> None:
     """Ask heads, write the report with its page and the fitted parser, and print."""
     from flaxattn.probes.arc_weights import Watched
@@ -54,39 +54,39 @@ def report_governors(
     from flaxattn.reports.report import FITTED, figure_file
 
     penalty = _PENALTY if penalty is None else penalty
-    fits = "a parser and its control task" if asked.files[1].paths else "no parser"
-    asked.announce("reading heads", f"one pass over all texts, {fits} fitted")
-    model, passing = asked.loaded(), Watched(shown.evidence)
+    fits = "a parser and its control task" if spec.files[1].paths else "no parser"
+    spec.announce("reading heads", f"one pass over all texts, {fits} fitted")
+    model, passing = spec.loaded(), Watched(shown.evidence)
     found, best, judged = head_probe(
         model,
-        asked.files[0].sentences(asked.bad),
-        asked.files[1].sentences(asked.bad) if asked.files[1].paths else None,
+        spec.files[0].sentences(spec.bad),
+        spec.files[1].sentences(spec.bad) if spec.files[1].paths else None,
         untrained=untrained,
         penalty=penalty,
-        seed=asked.seed,
+        seed=spec.seed,
         passing=passing,
-        reading=asked.reading(),
+        reading=spec.reading(),
     )
-    evidence, beside, page = evidence_of(asked, model, found, best, passing, shown.sentences)
-    said = {
-        "model": asked.model,
-        "data": [each.facts() for each in asked.files],
-        "settings": {"penalty": penalty, "truncate": asked.truncate, "untrained": untrained},
-        "seed": asked.seed,
-        "left_out": left_out(asked.bad),
+    evidence, beside, page = evidence_of(spec, model, found, best, passing, shown.sentences)
+    facts = {
+        "model": spec.model,
+        "data": [each.facts() for each in spec.files],
+        "settings": {"penalty": penalty, "truncate": spec.truncate, "untrained": untrained},
+        "seed": spec.seed,
+        "left_out": left_out(spec.bad),
         _CHOSEN: "other sentences" if judged else "the same sentences, which flatters",
         "relations": [one._asdict() | {"lift": one.lift} for one in best],
         "parser": None if judged is None else judged.facts(),
         "evidence": evidence,
     }
     if judged is not None:
-        notes = {name: said[name] for name in ("model", "data", "settings", "parser")}
+        notes = {name: facts[name] for name in ("model", "data", "settings", "parser")}
         beside[FITTED] = to_bytes(judged.probe, notes)
     figures = {figure_file("probe"): functools.partial(_figure, found, best)}
-    written = asked.run.save(Report("probe", said, _rows(found), figures, beside, page))
-    if not asked.printed_as_json(said):
-        _tell(said, best)
-        tell_rest(said, written)
+    written = spec.run.save(Report("probe", facts, _rows(found), figures, beside, page))
+    if not spec.printed_as_json(facts):
+        _tell(facts, best)
+        tell_rest(facts, written)
 
 
 def _rows(found: "Dependencies") -> dict[str, list[Any]]:
@@ -115,9 +115,9 @@ def _figure(found: "Dependencies", best: "list[Classifier]") -> Any:
     return plot_head_means(found.layers, found.heads, means, "share of words it is right for")
 
 
-def _tell(said: dict[str, Any], best: "list[Classifier]") -> None:
+def _tell(facts: dict[str, Any], best: "list[Classifier]") -> None:
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(title="Heads that find governors best", caption=f"chosen on {said[_CHOSEN]}")
+    table = Table(title="Heads that find governors best", caption=f"chosen on {facts[_CHOSEN]}")
     table.add_column("relation", no_wrap=True)
     for name in ("words", "head", "direction", "right", "offset", "baseline", "lift"):
         table.add_column(name, justify="right")
@@ -133,17 +133,17 @@ def _tell(said: dict[str, Any], best: "list[Classifier]") -> None:
             f"{one.lift:+.1f}",
         )
     console.print(table)
-    if said["parser"] is not None:
-        scores = said["parser"]["uas"]
+    if facts["parser"] is not None:
+        scores = facts["parser"]["uas"]
         each = ", ".join(f"{name} {score:.1f}" for name, score in scores.items() if name != "tree")
         console.print(
             f"all heads together attach {scores['tree']:.1f}% of words; {each}; "
-            f"selectivity {said['parser']['selectivity']:+.1f} points"
+            f"selectivity {facts['parser']['selectivity']:+.1f} points"
         )
 
 
 def evidence_of(
-    asked: "ProbeSpec",
+    spec: "ProbeSpec",
     model: "Pretrained",
     found: Dependencies,
     best: Sequence[Classifier],
@@ -156,7 +156,7 @@ def evidence_of(
         Facts for JSON, the content of files by name, and what makes the page.
     """
     claims = [_claim(one, found, watched) for one in best]
-    texts = _texts(asked.files[0], watched.names)
+    texts = _texts(spec.files[0], watched.names)
     claims = [c._replace(texts=[s for s in c.texts if s.text in texts]) for c in claims]
     values = {one.relation: found.accuracy(one.direction, one.relation) for one in best}
     about = (
@@ -175,9 +175,9 @@ def evidence_of(
         return {"encoder": [one for one in every if one.pairs]}
 
     report = EvidenceReport(
-        "Heads that find governors", asked.model, about, numbers_of(found, values), "accuracy"
+        "Heads that find governors", spec.model, about, numbers_of(found, values), "accuracy"
     )
-    traces = asked.traces(model, texts)
+    traces = spec.traces(model, texts)
     page = functools.partial(report_page, report, claims, traces, most, gold)
     return evidence_facts(claims, texts), {EVIDENCE: evidence_table(claims)}, page
 

@@ -74,7 +74,7 @@ def heads(
     options = {"draws": draws, "correction": correction}
     found = head_concordance(reports, columns=columns or (), side=side, seed=seed, **options)
     rows = found.rows()
-    said = {
+    facts = {
         "model": found.model,
         "seed": seed,
         "data": run.request["reports"],
@@ -88,7 +88,7 @@ def heads(
     table = {name: without_nan([row[name] for row in rows]) for name in rows[0]}
     beside = {CORRELATIONS: columns_bytes(table)}
     figures = {figure_file(run.command): functools.partial(plot_concordance, found, alpha)}
-    files = run.save(Report(run.command, said, found.table(), figures, beside))
+    files = run.save(Report(run.command, facts, found.table(), figures, beside))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

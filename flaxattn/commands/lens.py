@@ -85,10 +85,10 @@ def lens(
     options = {"k": k, "truncate": truncate, "allow_nonfinite": allow_nonfinite}
     found: list[LogitLens] = []
     said = cost(len(corpus.texts), loaded.name, "one forward pass, and the head on every layer")
-    with progress("reading states", len(corpus.texts), said) as seen:
+    with progress("reading states", len(corpus.texts), said) as on_done:
         for one in iterate_lenses(loaded, corpus.texts, corpus.second, **options):
             found.append(one)
-            seen(1)
+            on_done(1)
     facts = {
         "flaxattn": __version__,
         "model": model,

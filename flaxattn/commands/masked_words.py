@@ -15,7 +15,7 @@ from flaxattn.commands.head_request import Truncate
 from flaxattn.commands.standard_input import IsText
 from flaxattn.commands.text_arguments import AsJson, TextFiles, Texts, named_texts
 from flaxattn.commands.text_lines import cost, progress
-from flaxattn.commands.written_page import PageFile, View, asked_page, write_text_page
+from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 
@@ -46,7 +46,7 @@ def fill_mask(
 
     Example: flaxattn fill-mask "The cat is very [MASK]." --top 3 --view
     """
-    page = asked_page(view, out)
+    page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)
     from flaxattn.pretrained.fill_mask import fill_mask as fill
     from flaxattn.pretrained.from_pretrained import from_pretrained
@@ -59,8 +59,8 @@ def fill_mask(
                 f"{place} has no mask: {printable(text[:60])!r}\n"
                 f"expected {mask} at least once\nput it in place of a word"
             )
-    said = cost(len(lines), loaded.name, "one forward pass over all texts")
-    with progress("filling", len(lines), said) as advance:
+    facts = cost(len(lines), loaded.name, "one forward pass over all texts")
+    with progress("filling", len(lines), facts) as advance:
         several = fill(loaded, [text for _, text in lines], top, truncate=truncate)
         fillings = cast("list[list[list[Filling]]]", several)
         advance(len(lines))

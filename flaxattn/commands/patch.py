@@ -187,7 +187,7 @@ def patch(
     tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "controls": controls}
     found = patched(loaded, rows, request, batch=batch, seed=seed, **tests, watch=run.progress)
     claims = patch_claims(found, evidence)
-    said = {
+    facts = {
         "model": model,
         "architecture": loaded.config.architectures[0],
         "fingerprint": dataclasses.asdict(mark(loaded)),
@@ -206,7 +206,7 @@ def patch(
         draw = functools.partial(patch_page, loaded, found, claims, sentences)
     figures = {figure_file(run.command): functools.partial(plot_patch_effects, found)}
     table = table_file(run.command)
-    report = Report(run.command, said, said["heads"], figures, beside, draw, table)
+    report = Report(run.command, facts, facts["heads"], figures, beside, draw, table)
     files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)

@@ -12,7 +12,7 @@ ALTERNATIVES = 5
 """Number of likeliest tokens that a page names after each token."""
 
 
-def asked_predictions(model: "Pretrained") -> dict[str, Any]:
+def requested_predictions(model: "Pretrained") -> dict[str, Any]:
     """Return the options of a traced pass that request predictions, where the model has them."""
     if not model.writes:
         return {}

@@ -189,32 +189,32 @@ def probe(
     if kind not in ("--pronouns", "--coreference"):
         _check_trees((*files[0].paths, *files[1].paths))
     run, bad = ReportRun.begin(context, "probe"), BadRows(on_error, out)
-    asked = ProbeSpec(
+    requested = ProbeSpec(
         model, files, run, bad, truncate, batch_tokens, seed or 0, as_json, allow_nonfinite
     )
     shown = PageOptions(evidence, sentences)
     if pronouns is not None or coreference:
         from flaxattn.commands.coreference_report import report_coreference
 
-        report_coreference(asked, pronouns or "documents", shown)
+        report_coreference(requested, pronouns or "documents", shown)
     elif structural:
         from flaxattn.commands.state_report import report_structural
 
         chosen = numbers(layers, "--layers", negative=True)
-        report_structural(asked, chosen, rank, epochs, untrained)
+        report_structural(requested, chosen, rank, epochs, untrained)
     elif states:
         from flaxattn.commands.state_report import report_labels
 
         chosen = numbers(layers, "--layers", negative=True)
-        report_labels(asked, labels or "upos", chosen, untrained, penalty)
+        report_labels(requested, labels or "upos", chosen, untrained, penalty)
     elif load is not None:
         from flaxattn.commands.state_report import report_applied
 
-        report_applied(asked, load)
+        report_applied(requested, load)
     else:
         from flaxattn.commands.governor_report import report_governors
 
-        report_governors(asked, untrained, penalty, shown)
+        report_governors(requested, untrained, penalty, shown)
 
 
 def _named(options: Mapping[str, object]) -> list[str]:

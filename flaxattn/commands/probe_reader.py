@@ -126,16 +126,16 @@ class ProbeSpec:
         self.run.progress.announce(f"{counts[0]:,} texts to judge{learnt}, {self.model}: {what}")
         self.run.progress.expect(stage, sum(counts))
 
-    def printed_as_json(self, said: Mapping[str, Any]) -> bool:
+    def printed_as_json(self, facts: Mapping[str, Any]) -> bool:
         """Print a report for a program, if one reads it."""
         if self.as_json:
-            typer.echo(json_text(said))
+            typer.echo(json_text(facts))
         return self.as_json
 
 
-def tell_rest(said: Mapping[str, Any], files: Sequence[Path]) -> None:
+def tell_rest(facts: Mapping[str, Any], files: Sequence[Path]) -> None:
     """Print what was left out and what was written."""
-    print_left_out(said)
+    print_left_out(facts)
     print_files(files)
 
 

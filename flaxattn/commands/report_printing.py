@@ -19,7 +19,7 @@ _NAMED = 6  # numbers or heads that are listed where there are many
 
 
 def tell(
-    said: Mapping[str, Any],
+    facts: Mapping[str, Any],
     table: "Table",
     warnings: Sequence[str],
     files: Sequence[Path],
@@ -27,18 +27,18 @@ def tell(
 ) -> None:
     """Print a report, as JSON or as a table with what to know about it."""
     if as_json:
-        typer.echo(json_text(said))
+        typer.echo(json_text(facts))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    lengths = said["lengths"]
+    lengths = facts["lengths"]
     console.print(
-        f"{said['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
+        f"{facts['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
         f"{lengths['mean']:.1f} on average"
     )
-    print_left_out(said)
-    print_nonfinite(said)
-    for request, names in said["refused"].items():
+    print_left_out(facts)
+    print_nonfinite(facts)
+    for request, names in facts["refused"].items():
         some = ", ".join(names[:_NAMED]) + (
             f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
         )
@@ -53,9 +53,9 @@ def cell(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else ""
 
 
-def print_nonfinite(said: Mapping[str, Any]) -> None:
+def print_nonfinite(facts: Mapping[str, Any]) -> None:
     """Print how many heads have blank cells because their attention is NaN or infinite."""
-    if broken := said.get("nonfinite"):
+    if broken := facts.get("nonfinite"):
         some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
         more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
         typer.echo(
@@ -64,9 +64,9 @@ def print_nonfinite(said: Mapping[str, Any]) -> None:
         )
 
 
-def print_left_out(said: Mapping[str, Any]) -> None:
+def print_left_out(facts: Mapping[str, Any]) -> None:
     """Print how many texts were left out, by the code of the problem."""
-    for code, count in said["left_out"].items():
+    for code, count in facts["left_out"].items():
         typer.echo(f"left out: {code}: {count}")
 
 

@@ -166,7 +166,7 @@ def query(
     hits = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
     counts = histograms(hits)
     if as_json:
-        said = {
+        facts = {
             "query": {"text": text, "position": position, "token": found},
             "layer": layer,
             "head": number,
@@ -175,7 +175,7 @@ def query(
             "hits": [_plain(hit) for hit in hits],
             "histograms": counts,
         }
-        typer.echo(json.dumps(said, indent=1))
+        typer.echo(json.dumps(facts, indent=1))
         return
     where = f"layer {layer}" if number is None else f"head {layer}.{number}"
     title = f"{opened.kind} of {where} at {found!r}: the nearest of {len(opened):,} tokens"

@@ -22,7 +22,7 @@ _SHOWN = (".1%", ".3f", ".1%", ".3f")
 
 
 def report_structural(
-    asked: ProbeSpec,
+    spec: ProbeSpec,
     layers: Sequence[int] | None,
     rank: int | None,
     epochs: int | None,
@@ -37,41 +37,41 @@ def report_structural(
     from flaxattn.reports.report import FITTED, LAYERS, Report, figure_file
     from flaxattn.views.figures.plot_structural import plot_structural
 
-    fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=asked.seed)
+    fitting = Fitting(rank=rank, epochs=epochs or Fitting.epochs, seed=spec.seed)
     fits = 2 * fitting.epochs * (3 if untrained else 2)
     message = f"one pass over all texts, then at most {fits} epochs of fitting"
-    asked.run.progress.expect("fitting", fits)
-    asked.announce("reading hidden states", message)
+    spec.run.progress.expect("fitting", fits)
+    spec.announce("reading hidden states", message)
     judged = structural_probe(
-        asked.loaded(),
-        asked.files[0].sentences(asked.bad),
-        asked.files[1].sentences(asked.bad),
+        spec.loaded(),
+        spec.files[0].sentences(spec.bad),
+        spec.files[1].sentences(spec.bad),
         layers,
         fitting=fitting,
         untrained=untrained,
-        reading=asked.reading(),
+        reading=spec.reading(),
     )
-    said = {
-        "model": asked.model,
-        "data": [each.facts() for each in asked.files],
+    facts = {
+        "model": spec.model,
+        "data": [each.facts() for each in spec.files],
         "settings": {
             **dataclasses.asdict(fitting),
             "layers": layers,
-            "truncate": asked.truncate,
+            "truncate": spec.truncate,
             "untrained": untrained,
         },
-        "seed": asked.seed,
-        "left_out": left_out(asked.bad),
+        "seed": spec.seed,
+        "left_out": left_out(spec.bad),
         "structural": judged.facts(),
     }
-    notes = {name: said[name] for name in ("model", "data", "settings", "structural")}
+    notes = {name: facts[name] for name in ("model", "data", "settings", "structural")}
     beside = {FITTED: to_bytes(judged.probe, notes)}
     figures = {figure_file("probe"): functools.partial(plot_structural, judged)}
-    report = Report("probe", said, _rows(judged), figures, beside, table_name=LAYERS)
-    written = asked.run.save(report)
-    if not asked.printed_as_json(said):
+    report = Report("probe", facts, _rows(judged), figures, beside, table_name=LAYERS)
+    written = spec.run.save(report)
+    if not spec.printed_as_json(facts):
         _tell(judged)
-        tell_rest(said, written)
+        tell_rest(facts, written)
 
 
 def _rows(judged: "StructuralJudged") -> dict[str, list[Any]]:
@@ -109,7 +109,7 @@ def _tell(judged: "StructuralJudged") -> None:
 
 
 def report_labels(
-    asked: ProbeSpec,
+    spec: ProbeSpec,
     what: str,
     layers: Sequence[int] | None,
     untrained: bool,
@@ -124,45 +124,45 @@ def report_labels(
     from flaxattn.views.figures.plot_label_probe import plot_label_probe
 
     word_labels(what)
-    loaded = asked.loaded()
+    loaded = spec.loaded()
     states = len(layers) if layers is not None else loaded.counts()[0] + 1
     fits = states * (3 if untrained else 2)
-    asked.run.progress.expect("fitting", fits)
-    asked.announce("reading hidden states", f"one pass over all texts, then {fits} probes fitted")
+    spec.run.progress.expect("fitting", fits)
+    spec.announce("reading hidden states", f"one pass over all texts, then {fits} probes fitted")
     strength = PENALTY if penalty is None else penalty
     judged = label_probe(
         loaded,
-        asked.files[0].sentences(asked.bad),
-        asked.files[1].sentences(asked.bad),
+        spec.files[0].sentences(spec.bad),
+        spec.files[1].sentences(spec.bad),
         what,
         layers,
         untrained=untrained,
         penalty=strength,
-        seed=asked.seed,
-        reading=asked.reading(),
+        seed=spec.seed,
+        reading=spec.reading(),
     )
-    said = {
-        "model": asked.model,
-        "data": [each.facts() for each in asked.files],
+    facts = {
+        "model": spec.model,
+        "data": [each.facts() for each in spec.files],
         "settings": {
             "labels": what,
             "layers": layers,
             "penalty": strength,
-            "truncate": asked.truncate,
+            "truncate": spec.truncate,
             "untrained": untrained,
         },
-        "seed": asked.seed,
-        "left_out": left_out(asked.bad),
+        "seed": spec.seed,
+        "left_out": left_out(spec.bad),
         "states": judged.facts(),
     }
-    notes = {name: said[name] for name in ("model", "data", "settings", "states")}
+    notes = {name: facts[name] for name in ("model", "data", "settings", "states")}
     beside = {FITTED: to_bytes(judged.probe, notes)}
     rows = {name: [one.plain()[name] for one in judged.scores] for name in judged.scores[0]._fields}
     figures = {figure_file("probe"): functools.partial(plot_label_probe, judged)}
-    written = asked.run.save(Report("probe", said, rows, figures, beside, table_name=LAYERS))
-    if not asked.printed_as_json(said):
+    written = spec.run.save(Report("probe", facts, rows, figures, beside, table_name=LAYERS))
+    if not spec.printed_as_json(facts):
         _print(judged, untrained)
-        tell_rest(said, written)
+        tell_rest(facts, written)
 
 
 def _print(judged: "LabelJudged", untrained: bool) -> None:
@@ -200,7 +200,7 @@ def _range(low: float, high: float) -> str:
     return "" if low != low else f"{100 * low:.1f} to {100 * high:.1f}"
 
 
-def report_applied(asked: ProbeSpec, path: Path) -> None:
+def report_applied(spec: ProbeSpec, path: Path) -> None:
     """Apply a probe that was fitted before, write probe.json and scores.parquet, and print."""
     from flaxattn.probes.head_probe import apply_probe
     from flaxattn.probes.label_scores import LabelAccuracy
@@ -210,12 +210,12 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
     from flaxattn.reports.report import SCORES, Report, described
 
     saved = load_probe(path)
-    asked.announce("applying the probe", "one pass over all texts")
+    spec.announce("applying the probe", "one pass over all texts")
     found = apply_probe(
-        asked.loaded(),
-        asked.files[0].sentences(asked.bad),
+        spec.loaded(),
+        spec.files[0].sentences(spec.bad),
         saved.probe,
-        reading=asked.reading(),
+        reading=spec.reading(),
     )
     scores: dict[str, Any]
     if isinstance(found, LabelAccuracy):
@@ -231,18 +231,18 @@ def report_applied(asked: ProbeSpec, path: Path) -> None:
             f"root {found.root_accuracy:.1%}, depths {found.norm_spearman:.3f} "
             f"in {found.sentences:,} sentences"
         )
-    said = {
-        "model": asked.model,
-        "data": [asked.files[0].facts()],
-        "settings": {"truncate": asked.truncate},
-        "left_out": left_out(asked.bad),
+    facts = {
+        "model": spec.model,
+        "data": [spec.files[0].facts()],
+        "settings": {"truncate": spec.truncate},
+        "left_out": left_out(spec.bad),
         "probe": {**described([path])[0], "notes": saved.notes},
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}
-    written = asked.run.save(Report("probe", said, rows, {}, table_name=SCORES))
-    if not asked.printed_as_json(said):
+    written = spec.run.save(Report("probe", facts, rows, {}, table_name=SCORES))
+    if not spec.printed_as_json(facts):
         console = Console(highlight=False, soft_wrap=True)
         console.print(message)
         console.print(f"fitted to {saved.notes.get('model', 'an unknown model')}", markup=False)
-        tell_rest(said, written)
+        tell_rest(facts, written)

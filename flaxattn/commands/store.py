@@ -43,8 +43,8 @@ def info(
     from flaxattn.store.store_info import describe, describe_text
 
     opened = open_store(store)
-    said = describe(opened) if example is None else describe_text(opened, example)
-    _tell(said, as_json, str(store) if example is None else f"example {example}")
+    facts = describe(opened) if example is None else describe_text(opened, example)
+    _tell(facts, as_json, str(store) if example is None else f"example {example}")
 
 
 @app.command()
@@ -99,10 +99,10 @@ def _missing(shards: list[int], accepted: bool) -> str:
 
     names = ", ".join(shard_name(number) for number in shards[:6])
     more = f" and {len(shards) - 6} more" if len(shards) > 6 else ""
-    said = f"missing: {names}{more}"
+    facts = f"missing: {names}{more}"
     if accepted:
-        return said
-    return f"{said}; run the same `flaxattn extract` again, or pass --unfinished to accept this"
+        return facts
+    return f"{facts}; run the same `flaxattn extract` again, or pass --unfinished to accept this"
 
 
 @app.command()
@@ -186,17 +186,17 @@ def _extent(sizes: Sequence[int]) -> str:
     return f"{len(sizes):,} shards, {readable_size(sum(sizes))}"
 
 
-def _tell(said: dict[str, Any], as_json: bool, title: str) -> None:
+def _tell(facts: dict[str, Any], as_json: bool, title: str) -> None:
     """Facts as JSON or as a table; lists of records as tables of their own."""
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(facts, indent=2))
         return
     table = Table(title=_shown(title), show_header=False, title_justify="left")
-    for name, value in said.items():
+    for name, value in facts.items():
         if not isinstance(value, list):
             table.add_row(_shown(name), _shown(str(value)))
     _console().print(table)
-    for name, rows in said.items():
+    for name, rows in facts.items():
         if isinstance(rows, list) and rows:
             table = Table(title=_shown(name), title_justify="left")
             for column in rows[0]:

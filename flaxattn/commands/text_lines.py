@@ -59,11 +59,11 @@ def cost(count: int, name: str, work: str, unit: str = "texts") -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None, said: str) -> Iterator[Seen]:
+def progress(what: str, total: int | None, message: str) -> Iterator[Seen]:
     """Progress of a single stage on standard error."""
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 
     with ProgressReporter() as shown:
-        shown.announce(said)
+        shown.announce(message)
         shown.expect(what, total)
         yield lambda count: shown(what, count)

@@ -84,12 +84,12 @@ def translate(
     loaded = load(model)
     settings = {**settings_of(beam, max_length, length_penalty), "num_return_sequences": n_best}
     tell_empty(lines)
-    said = translation_cost(lines, loaded, beam, batch)
-    with progress("translating", len(lines), said) as seen:
+    message = translation_cost(lines, loaded, beam, batch)
+    with progress("translating", len(lines), message) as on_done:
         if align:
-            written = _aligned(loaded, lines, batch, truncate, seen, settings)
+            written = _aligned(loaded, lines, batch, truncate, on_done, settings)
         else:
-            written = translated(loaded, lines, batch, truncate, seen, settings)
+            written = translated(loaded, lines, batch, truncate, on_done, settings)
     _print(written, out)
     if view is not None:
         _write_view(loaded, texts, view, truncate, settings)
@@ -148,7 +148,7 @@ def translated(
     lines: Sequence[tuple[str, str]],
     batch: int,
     truncate: bool,
-    seen: Seen,
+    on_done: Seen,
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print."""
@@ -157,7 +157,7 @@ def translated(
     texts = [text for _, text in lines]
     with named(lines):
         found = translation_batches.translate(
-            model, texts, batch=batch, truncate=truncate, seen=seen, **settings
+            model, texts, batch=batch, truncate=truncate, on_done=on_done, **settings
         )
     if settings.get("num_return_sequences", 1) == 1:
         return [one.texts[0] for one in found]
@@ -173,7 +173,7 @@ def _aligned(
     lines: Sequence[tuple[str, str]],
     batch: int,
     truncate: bool,
-    seen: Seen,
+    on_done: Seen,
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print: a translation, a tab, and its alignment."""
@@ -182,12 +182,12 @@ def _aligned(
 
     texts = [text for _, text in lines]
     filled = [number for number, text in enumerate(texts) if text.strip()]
-    seen(len(texts) - len(filled))
+    on_done(len(texts) - len(filled))
     some = [texts[number] for number in filled]
     with named(lines):
         translation_batches.encode(model, some, truncate, filled)  # names the line that is too long
         found = translation_batches.traced(
-            model, some, batch=batch, truncate=truncate, seen=seen, **settings
+            model, some, batch=batch, truncate=truncate, on_done=on_done, **settings
         )
     written = ["\t"] * len(texts)
     for number, (text, trace) in zip(filled, found, strict=True):

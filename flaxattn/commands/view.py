@@ -17,7 +17,7 @@ import typer
 
 from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import named, numbers
-from flaxattn.commands.predicted_page import asked_predictions, with_contributions
+from flaxattn.commands.predicted_page import requested_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, check_no_path, given_text
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _ABLATION = "ablation"
 _OF_MODEL = ("norm", *_OF_LOSS, _ABLATION)  # a trace alone does not tell them
 
 
-def wanted_kinds(asked: str | None, source: str) -> list[str]:
+def wanted_kinds(requested: str | None, source: str) -> list[str]:
     """Parse the value of `--weights`."""
-    found = named(asked, (*KINDS, _ABLATION), "--weights")
+    found = named(requested, (*KINDS, _ABLATION), "--weights")
     for name in found:
         if name in _OF_MODEL and source != "text":
             message = f"{name} needs the model that read a text; the source is a {source}."
@@ -339,15 +339,15 @@ def _read(
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.views.second_trace import without_vectors
 
-    asked = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
+    requested = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
     with ProgressReporter() as progress:
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
-        asked = dataclasses.replace(asked, scores=vectors and loaded.biased_scores)
+        requested = dataclasses.replace(requested, scores=vectors and loaded.biased_scores)
         progress("reading the text", 0)
         text, text_b = given_text(texts[0], is_text), texts[1]
-        predicts = asked_predictions(loaded)
-        trace = loaded.trace(text, text_b, capture=asked, **predicts, **reads)
+        predicts = requested_predictions(loaded)
+        trace = loaded.trace(text, text_b, capture=requested, **predicts, **reads)
         trace = with_contributions(loaded, trace)
         beside = {}
         if kinds:
@@ -395,16 +395,16 @@ def _write(
     files: tuple[Path, Path | None],
     number: int | None,
 ) -> None:
-    """The page of a trace, and the figure if one was asked for."""
+    """The page of a trace, and the figure if one was requested."""
     out, figure = (None if path is None else _numbered(path, number) for path in files)
-    asked = dict(chosen)
-    drawn_beside = {name: asked[name] for name in ("weights", "effects") if name in asked}
-    layers, layer = asked.pop("layers"), asked.pop("layer")
-    page = view.make_page()(trace, layer=layer, include_layers=layers, **asked)
+    requested = dict(chosen)
+    drawn_beside = {name: requested[name] for name in ("weights", "effects") if name in requested}
+    layers, layer = requested.pop("layers"), requested.pop("layer")
+    page = view.make_page()(trace, layer=layer, include_layers=layers, **requested)
     assert out is not None
     drawn = None
     if figure is not None:
-        drawn = _drawn(view, trace, layers if layer is None else [layer], asked, drawn_beside)
+        drawn = _drawn(view, trace, layers if layer is None else [layer], requested, drawn_beside)
     page.save(out)
     _tell(out)
     if figure is not None:
@@ -416,15 +416,15 @@ def _drawn(
     view: View,
     trace: "Trace",
     layers: Sequence[int] | None,
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     beside: dict[str, Any],
 ) -> Any:
     """The figure of a trace: several layers of the head level, or what the page shows at first."""
     import matplotlib
 
     matplotlib.use("Agg")  # no window, whatever the settings of the user
-    shown = {name: value for name, value in asked.items() if name in ("heads", "side")}
-    state = asked.get("state", {})
+    shown = {name: value for name, value in requested.items() if name in ("heads", "side")}
+    state = requested.get("state", {})
     if view.level == "head":
         kind = state.get("weights")
         weights = {kind: beside["weights"][kind]} if kind else None
@@ -440,18 +440,18 @@ def _compare(
     files: tuple[Path, Path | None],
     number: int | None,
 ) -> None:
-    """The page of two traces or stores, and the figure if one was asked for."""
+    """The page of two traces or stores, and the figure if one was requested."""
     out, figure = (None if path is None else _numbered(path, number) for path in files)
     names, stores = names_of(*sources), not hasattr(pair[0], "tokens")
     if stores and (figure is not None or chosen["layers"] is not None):
         option = "--layers" if figure is None else "--save-figure"
         raise typer.BadParameter("of two stores, name a text: --example 0.", param_hint=option)
-    asked = dict(chosen)
-    layers = asked.pop("layers")
-    if stores and asked.pop("precision"):
+    requested = dict(chosen)
+    layers = requested.pop("layers")
+    if stores and requested.pop("precision"):
         raise typer.BadParameter("pages of two stores hold no weights.", param_hint="--precision")
     page = _named("flaxattn.compare_view")(
-        *pair, names, **asked, **({} if stores else {"include_layers": layers})
+        *pair, names, **requested, **({} if stores else {"include_layers": layers})
     )
     assert out is not None
     page.save(out)

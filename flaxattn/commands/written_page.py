@@ -24,8 +24,8 @@ PageFile = Annotated[
 ]
 
 
-def asked_page(view: bool, out: Path | None) -> Path | None:
-    """Return the path of the page that is asked for; None without one."""
+def requested_page(view: bool, out: Path | None) -> Path | None:
+    """Return the path of the page that is requested; None without one."""
     if not view and out is None:
         return None
     check_writable(out or DEFAULT_PAGE, "the page")

@@ -107,7 +107,7 @@ class BadRows:
     Attributes:
         policy: "fail", "skip" or "quarantine".
         counts: problems by code.
-        seen: data rows that readers found, good and bad ones.
+        rows_read: data rows that readers found, good and bad ones.
         lost: bad rows among them; problems of whole files are not rows.
     """
 
@@ -120,7 +120,7 @@ class BadRows:
             )
         self.policy, self.folder = policy, folder
         self.counts: Counter[str] = Counter()
-        self.seen, self.lost = 0, 0
+        self.rows_read, self.lost = 0, 0
         self._listed: set[str] | None = None
 
     def report(self, problem: Problem) -> None:
@@ -142,8 +142,8 @@ class BadRows:
     def summary(self) -> dict[str, Any]:
         """Rows found, kept and left out, and the problems by code: ready for JSON."""
         return {
-            "rows": self.seen,
-            "kept": self.seen - self.lost,
+            "rows": self.rows_read,
+            "kept": self.rows_read - self.lost,
             "bad": dict(sorted(self.counts.items())),
         }
 

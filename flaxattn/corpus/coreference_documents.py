@@ -33,7 +33,7 @@ def read_documents(paths: Iterable[Path], bad: BadRows) -> Iterator[Document]:
     """
     for path in paths:
         for found in _of_trees(path) if is_annotated(path) else _of_columns(path, bad):
-            bad.seen += 1
+            bad.rows_read += 1
             if isinstance(found, Problem):
                 bad.report(found)
             else:
@@ -68,7 +68,7 @@ def _joined(sentences: Sequence[Sentence]) -> Document | Problem:
     """Sentences of one document as one text."""
     words: list[DocumentWord] = []
     governors: list[int] = []
-    said: list[str] = []
+    notes: list[str] = []
     start = 0
     for sentence in sentences:
         first = len(words)
@@ -77,7 +77,7 @@ def _joined(sentences: Sequence[Sentence]) -> Document | Problem:
             words.append(DocumentWord(word.form, word.tag, span, word.line))
             outside = word.governor == NO_GOVERNOR
             governors.append(NO_GOVERNOR if outside else first + word.governor)
-            said.append(word.entity)
+            notes.append(word.entity)
         start += len(sentence.text) + 1
     text = " ".join(sentence.text for sentence in sentences)
 
@@ -86,7 +86,7 @@ def _joined(sentences: Sequence[Sentence]) -> Document | Problem:
         return next(word for word in inside if governors[word] not in inside)
 
     first = sentences[0]
-    return _document(first.document or first.id, text, words, said, first.file, first.line, head)
+    return _document(first.document or first.id, text, words, notes, first.file, first.line, head)
 
 
 def _of_columns(path: Path, bad: BadRows) -> Iterator[Document | Problem]:
@@ -110,7 +110,7 @@ def _parts(lines: Iterator[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
 
 def _columns(file: str, begun: tuple[str, int], lines: Sequence[Line]) -> Document | Problem:
     words: list[DocumentWord] = []
-    said: list[str] = []
+    notes: list[str] = []
     text = ""
     for line in lines:
         fields = line.body.split()
@@ -121,13 +121,13 @@ def _columns(file: str, begun: tuple[str, int], lines: Sequence[Line]) -> Docume
         span = len(text), len(text) + len(fields[3])
         words.append(DocumentWord(fields[3], fields[4], span, line.number))
         text += fields[3]
-        said.append("" if fields[-1] in ("-", "_", "*") else fields[-1])
+        notes.append("" if fields[-1] in ("-", "_", "*") else fields[-1])
 
     def head(start: int, stop: int) -> int:
         return start + _head([word.tag for word in words[start:stop]])
 
     name = begun[0] or f"{Path(file).name}:{begun[1]}"
-    return _document(name, text, words, said, file, begun[1], head)
+    return _document(name, text, words, notes, file, begun[1], head)
 
 
 def _head(tags: Sequence[str]) -> int:
@@ -145,14 +145,14 @@ def _document(
     name: str,
     text: str,
     words: Sequence[DocumentWord],
-    said: Sequence[str],
+    facts: Sequence[str],
     file: str,
     line: int,
     head: Callable[[int, int], int],
 ) -> Document | Problem:
     """The document, or the first thing that is wrong with its mentions."""
     opened = Opened()
-    for place, (word, marks) in enumerate(zip(words, said, strict=True)):
+    for place, (word, marks) in enumerate(zip(words, facts, strict=True)):
         found = brackets(marks) if marks else []
         message = (
             "these are no brackets of mentions" if found is None else opened.take(place, found)
@@ -164,7 +164,7 @@ def _document(
         entity, place = left
         where = f"document {name!r}, word {words[place].form!r}"
         message = f"{where}: a mention of {entity!r} does not end"
-        return Problem(file, words[place].line, "", "entity", message, excerpt(said[place]))
+        return Problem(file, words[place].line, "", "entity", message, excerpt(facts[place]))
     spans = sorted(set(opened.found), key=lambda one: (one[1], -one[2]))
     mentions = tuple(Mention(*span, head(span[1], span[2])) for span in spans)
     return Document(name, text, tuple(words), mentions, file, line)

@@ -102,7 +102,7 @@ def read_sentences(paths: Iterable[Path], bad: BadRows) -> Iterator[Sentence]:
         for lines in _blocks(lines_of(path, bad)):
             if not any(_is_word(line) or line.problem for line in lines):
                 continue
-            bad.seen += 1
+            bad.rows_read += 1
             found = _sentence(str(path), lines)
             if isinstance(found, Problem):
                 bad.report(found)

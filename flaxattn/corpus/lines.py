@@ -145,7 +145,7 @@ def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
 def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
     """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long.
 
-    What follows that beginning is looked at when the next line is asked for.
+    What follows that beginning is looked at when the next line is requested.
     """
     held, over = b"", False  # a line without its end yet; whether its beginning was returned
     while block := file.readline(LONGEST + 1):
@@ -188,5 +188,5 @@ def sound(lines: Iterator[Line], bad: BadRows) -> Iterator[Line]:
         if line.problem is None:
             yield line
         else:
-            bad.seen += 1
+            bad.rows_read += 1
             bad.report(line.problem)

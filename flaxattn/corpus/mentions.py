@@ -89,10 +89,10 @@ class Bracket(NamedTuple):
     closes: bool
 
 
-def brackets(said: str) -> list[Bracket] | None:
+def brackets(message: str) -> list[Bracket] | None:
     """The brackets of a word: `(12|(3)|7)` in CoNLL-2012, `(e1-person(e2)e3)` in CoNLL-U."""
     found = []
-    for part in said.split("|"):
+    for part in message.split("|"):
         place = 0
         for match in _BRACKET.finditer(part):
             name = _NAME.match(match[2])
@@ -116,9 +116,9 @@ class Opened:
         self.found: list[tuple[str, int, int]] = []
         self._open: dict[str, list[int]] = {}
 
-    def take(self, word: int, said: Sequence[Bracket]) -> str | None:
+    def take(self, word: int, bracket: Sequence[Bracket]) -> str | None:
         """Take in what a word says."""
-        for entity, opens, closes in said:
+        for entity, opens, closes in bracket:
             if opens:
                 self._open.setdefault(entity, []).append(word)
             if closes:

@@ -26,7 +26,7 @@ def read_parallel(first: Path, second: Path, bad: BadRows) -> Iterator[tuple[Lin
     _check_counts(first, second)
     quiet = BadRows("skip")
     for one, two in zip(lines_of(first, quiet), lines_of(second, quiet), strict=True):
-        bad.seen += 1
+        bad.rows_read += 1
         if problem := one.problem or two.problem or _emptiness(first, second, one, two):
             bad.report(problem)
         else:

@@ -64,7 +64,7 @@ def read_pronouns(paths: Iterable[Path], form: str, bad: BadRows) -> Iterator[Pr
         )
     for path in paths:
         for found in _FORMS[form](path, bad):
-            bad.seen += form == "winobias"  # tables count their rows themselves
+            bad.rows_read += form == "winobias"  # tables count their rows themselves
             if isinstance(found, Problem):
                 bad.report(found)
             else:

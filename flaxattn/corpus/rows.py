@@ -100,7 +100,7 @@ def _text(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[R
         message = "a text file has one column"
         return bad.report(Problem(str(path), 0, others[0], "missing-header", message))
     for line in sound(lines_of(path, bad), bad):
-        bad.seen += 1
+        bad.rows_read += 1
         yield Row(str(path), line.number, {column: line.body})
 
 
@@ -108,7 +108,7 @@ def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[
     for line in sound(lines_of(path, bad), bad):
         if not line.body.strip():
             continue
-        bad.seen += 1
+        bad.rows_read += 1
         values = _object(path, line, bad)
         if values is None:
             continue
@@ -193,7 +193,7 @@ def _table(
             if _absent(path, columns or names, names, bad):
                 return
             continue
-        bad.seen += 1
+        bad.rows_read += 1
         if len(fields) != len(names):
             bad.report(_width(path, line, fields, names))
             continue
@@ -261,7 +261,7 @@ def _quoted(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
             found = excerpt(first.body)
             problem = Problem(str(path), first.number, "", "unclosed-quote", wrong, found)
         if problem:
-            bad.seen += 1
+            bad.rows_read += 1
             bad.report(problem)
         elif fields:
             width = width or len(fields)
@@ -278,7 +278,7 @@ def _columnar(path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str
             for batch in file.batches:
                 for row in range(batch.num_rows):
                     number += 1
-                    bad.seen += 1
+                    bad.rows_read += 1
                     if (values := _cells(path, number, batch, row, bad)) is not None:
                         yield Row(str(path), number, values)
         if not number:

@@ -133,7 +133,7 @@ def _text(
 
 @contextmanager
 def _ids() -> Iterator[Callable[[str], bool]]:
-    """Return whether an id is new, asked for one after another.
+    """Return whether an id is new, checked one after another.
 
     They are kept in a temporary data base of which little is in memory.
     """

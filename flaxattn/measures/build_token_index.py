@@ -177,17 +177,17 @@ def observed(
     """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most."""
     out, state = module.apply({"params": params}, **given, mutable=["intermediates"])
     trace = Trace.from_variables(state)
-    seen = trace.encoder if trace.decoder is None else trace.decoder
-    assert seen is not None
+    record = trace.encoder if trace.decoder is None else trace.decoder
+    assert record is not None
     if wanted.kind == "hidden":
         states = states_of(out)
         found = jnp.stack([states[layer + 1] for layer in wanted.layers])[:, :, None]
     else:
-        assert seen.head_output is not None
-        found = seen.head_output.swapaxes(2, 3)
+        assert record.head_output is not None
+        found = record.head_output.swapaxes(2, 3)
     found = found.astype(jnp.float32)
     norms = jnp.linalg.norm(found, axis=-1, keepdims=True)
-    return found / jnp.where(norms > 0, norms, 1), seen.stats["argmax"]
+    return found / jnp.where(norms > 0, norms, 1), record.stats["argmax"]
 
 
 class _VectorEngine:
@@ -347,11 +347,11 @@ def check_wanted(wanted: Wanted, out: Path) -> None:
 
 
 def _check_model(model: Pretrained, index: HeadIndex) -> None:
-    found, said = dataclasses.asdict(mark(model)), index.facts["model"]
+    found, facts = dataclasses.asdict(mark(model)), index.facts["model"]
     for name in _MARKS:
-        if found[name] != said[name]:
+        if found[name] != facts[name]:
             raise InputError(
                 f"{index.path} was made with another model than {model.name!r}\n"
-                f"its {name} differ; it was made with {said['name']!r}\n"
+                f"its {name} differ; it was made with {facts['name']!r}\n"
                 "name that one with --model, or build an index with this one"
             )

@@ -61,7 +61,7 @@ class Comparison:
         self._texts: dict[tuple[str, str], PairedTexts] = {}
 
     def add(self, first: Trace, second: Trace) -> list[Values]:
-        """Take in what both models saw of the same texts.
+        """Add the attention of both models to the same texts.
 
         Args:
             first: With weights, of texts without padding or with a mask; or with statistics of
@@ -218,7 +218,7 @@ class Comparison:
     ) -> Values:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
-        maps = [layer_weights(seen, seen.layers, allow_nan=True) for seen in (one, other)]
+        maps = [layer_weights(record, record.layers, allow_nan=True) for record in (one, other)]
         maps = [weights.astype(np.float64) for weights in maps]
         broken = np.isnan(maps[0] + maps[1]).any((-2, -1))
         maps = [_shares(weights) for weights in maps]
@@ -240,8 +240,8 @@ class Comparison:
         self._same_heads(side, (one.layers, one.heads))
         self._same_heads(side, (other.layers, other.heads))
         means = [
-            {name: np.asarray(seen.stats[name], np.float64)[:, 0].mean(-1) for name in names}
-            for seen in (one, other)
+            {name: np.asarray(record.stats[name], np.float64)[:, 0].mean(-1) for name in names}
+            for record in (one, other)
         ]
         return {(side, name): means[1][name] - means[0][name] for name in names}
 

@@ -26,14 +26,14 @@ def text_pairs(
     columns: Mapping[str, ScoreSpec],
     trace: Trace,
     text: Text,
-    asked: ScoreOptions,
+    options: ScoreOptions,
     side: str,
     model: "Pretrained | None" = None,
 ) -> list[GoldPairs]:
     """The gold pairs of some claims in one text; claims that name no pairs there are left out."""
     layout = text_layout(trace, text, model)
     alone = trace.decoder is None and trace.cross is None
-    terms = terms_for(trace, layout, side, _with_tree(asked, layout), alone=alone)
+    terms = terms_for(trace, layout, side, _with_tree(options, layout), alone=alone)
     record = side_of(trace, side)
     found = [score_pairs(name, spec, terms, record, side) for name, spec in columns.items()]
     return [one for one in found if one is not None and one.pairs]
@@ -56,6 +56,6 @@ def text_layout(trace: Trace, text: Text, model: "Pretrained | None") -> Positio
     return layout if isinstance(tree, Problem) else tree
 
 
-def _with_tree(asked: ScoreOptions, layout: PositionLabels) -> ScoreOptions:
+def _with_tree(options: ScoreOptions, layout: PositionLabels) -> ScoreOptions:
     """The same options; a text without a tree has no scores of it."""
-    return dataclasses.replace(asked, annotated=asked.annotated and bool(layout.words))
+    return dataclasses.replace(options, annotated=options.annotated and bool(layout.words))

@@ -158,7 +158,7 @@ def compare_stores(
             "Compare stores of the same texts: extract both from the same input."
         )
     if texts is not None and not len(texts):
-        raise InputError("No text was asked for.\nLeave `texts` out for all of them.")
+        raise InputError("No text was requested.\nLeave `texts` out for all of them.")
     chosen = None if texts is None else [first.shard_of(number)[0] for number in texts]
     pairs = _both(first, second, chosen)
     sums: dict[tuple[str, int, int], np.ndarray] = {}

@@ -16,24 +16,24 @@ from flaxattn.measures.tree_terms import add_hits, add_tags, add_tree, related
 from flaxattn.text.position_labels import PositionLabels
 
 
-def terms_of(layout: PositionLabels, asked: ScoreOptions) -> Terms:
+def terms_of(layout: PositionLabels, options: ScoreOptions) -> Terms:
     """The sums that make up every number of a head on one text."""
     terms = Terms(self_labels(layout))
-    _add_means(terms, layout, asked)
-    _add_window(terms, layout, asked)
+    _add_means(terms, layout, options)
+    _add_window(terms, layout, options)
     _add_delimiters(terms, layout)
-    _add_block(terms, layout, asked)
+    _add_block(terms, layout, options)
     _add_patterns(terms, layout)
     _add_strongest(terms, layout)
-    if asked.annotated:
+    if options.annotated:
         add_tags(terms, layout)
-        add_tree(terms, layout, asked)
-        for name, arcs, _ in related(layout, asked):
+        add_tree(terms, layout, options)
+        for name, arcs, _ in related(layout, options):
             add_hits(terms, name, arcs, layout)
     return terms
 
 
-def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
+def _add_means(terms: Terms, layout: PositionLabels, options: ScoreOptions) -> None:
     """Statistics of Clark et al. 2019: means over all queries."""
     each = np.full(len(layout), 1 / len(layout))
     for name in ("entropy", "distance", "max", "sum_sq", "next", "previous", "own", "own segment"):
@@ -48,10 +48,10 @@ def _add_means(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> Non
         terms.keys[ScoreSpec("mean", name)] = keys * each
 
 
-def _add_window(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
+def _add_window(terms: Terms, layout: PositionLabels, options: ScoreOptions) -> None:
     count, place = len(layout), np.arange(len(layout))
     size = np.minimum(place + WINDOW, count - 1) + 1 - np.maximum(0, place - WINDOW)
-    if asked.pande_parity:
+    if options.pande_parity:
         size = np.minimum(place + WINDOW, count) + 1 - np.maximum(0, place - WINDOW)
     terms.rows[ScoreSpec("score", "local"), "local"] = 1 / size
     terms.rows[ScoreSpec("mass", "local"), "local"] = np.full(count, 1 / count)
@@ -70,9 +70,9 @@ def _add_delimiters(terms: Terms, layout: PositionLabels) -> None:
             terms.ceilings[role] = len(layout) / keys.sum()
 
 
-def _add_block(terms: Terms, layout: PositionLabels, asked: ScoreOptions) -> None:
+def _add_block(terms: Terms, layout: PositionLabels, options: ScoreOptions) -> None:
     """The own text of a query without its delimiters."""
-    own, parity = layout.segments.copy(), asked.pande_parity
+    own, parity = layout.segments.copy(), options.pande_parity
     if parity and not layout.pair:
         return
     moved = np.zeros(len(layout), bool)

@@ -52,7 +52,7 @@ class Evidence:
 
     def __init__(self, keep: int = KEPT) -> None:
         if keep < 1:
-            raise InputError(f"evidence of {keep} texts was asked for\nkeep one at least")
+            raise InputError(f"evidence of {keep} texts was requested\nkeep one at least")
         self.keep = keep
         self._best: dict[Hashable, _Best] = {}
 

@@ -32,7 +32,7 @@ from flaxattn.trace.trace import Trace
 def false_positives(
     model: Pretrained,
     texts: Sequence[Text],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     test: Test,
     *,
     side: str,
@@ -48,18 +48,20 @@ def false_positives(
         return {}
     facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
     reading.watch("roles before training", 0)
-    before = untrained(model, asked.seed)
+    before = untrained(model, options.seed)
     traces = _traces(before, reads, reading)
     layouts = [read.layout for read in reads]
-    roles = find_roles(ScoreAccumulator.of(scores_of(traces, asked, layouts, side)), asked, test)
+    roles = find_roles(
+        ScoreAccumulator.of(scores_of(traces, options, layouts, side)), options, test
+    )
     found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
     facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by_role": found}
     facts["other_trees"] = None
-    if asked.annotated and side != "cross" and drawings:
+    if options.annotated and side != "cross" and drawings:
         weights = [_weights(trace, side) for trace in _traces(model, reads, reading)]
         pairs = list(zip(weights, layouts, strict=True))
         chance = found_by_chance(
-            pairs, asked, test, drawings, causal=side == "decoder", watch=reading.watch
+            pairs, options, test, drawings, causal=side == "decoder", watch=reading.watch
         )
         facts["other_trees"] = dataclasses.asdict(chance)
     return facts
@@ -80,8 +82,8 @@ def _traces(
 
 
 def _weights(trace: Trace, side: str) -> np.ndarray:
-    seen = side_of(trace, side)
-    return layer_weights(seen, seen.layers, allow_nan=True)
+    record = side_of(trace, side)
+    return layer_weights(record, record.layers, allow_nan=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Chance:
 
 def found_by_chance(
     texts: Sequence[tuple[Float[np.ndarray, "L H N N"], PositionLabels]],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     test: Test,
     drawings: int,
     *,
@@ -119,8 +121,8 @@ def found_by_chance(
     numbers = tuple(range(shape[0])), tuple(range(shape[1]))
     counts = np.zeros((drawings, 3), int)
     for drawing in range(drawings):
-        random = np.random.default_rng([asked.seed, drawing])
-        drawn = dataclasses.replace(asked, seed=asked.seed + drawing)
+        random = np.random.default_rng([options.seed, drawing])
+        drawn = dataclasses.replace(options, seed=options.seed + drawing)
         found = []
         for weights, layout in texts:
             terms = tree_terms(shuffled(layout, random), drawn, causal=causal)

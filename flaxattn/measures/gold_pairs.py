@@ -126,8 +126,8 @@ def judged_pairs(
     strongest = np.where(free, np.nan_to_num(rows), -1).argmax(-1)
     hits = gold[np.arange(len(pairs)), strongest].astype(np.int8)
     for layer, reach in enumerate(ranges):
-        seen = (gold & reach.mask(weights.shape[-1])[queries]).any(-1)
-        known[layer] &= seen
+        visible = (gold & reach.mask(weights.shape[-1])[queries]).any(-1)
+        known[layer] &= visible
     return np.where(known, hits, UNJUDGED).astype(np.int8)
 
 

@@ -170,15 +170,15 @@ def head_concordance(
         check_same_model(read[0], other)
     side = _common_side(read, side)
     named = _named(read, side)
-    asked = _chosen(list(named), columns)
-    chosen = {name: named[name] for name in asked if _varies(named[name][1])}
+    requested = _chosen(list(named), columns)
+    chosen = {name: named[name] for name in requested if _varies(named[name][1])}
     if len(chosen) < 2:
         raise InputError(
-            f"{len(chosen)} of {len(asked)} columns vary over {_LEAST} heads, expected two.\n"
+            f"{len(chosen)} of {len(requested)} columns vary over {_LEAST} heads, expected two.\n"
             "Give reports with numbers of more heads."
         )
     found = _correlated(read[0].model, side, chosen, draws, correction, seed)
-    return dataclasses.replace(found, left_out=tuple(n for n in asked if n not in chosen))
+    return dataclasses.replace(found, left_out=tuple(n for n in requested if n not in chosen))
 
 
 def _varies(column: Mapping[Head, float]) -> bool:
@@ -200,8 +200,10 @@ def _common_side(reports: Sequence[ReportNumbers], side: str | None) -> str:
             f"{report.folder} {', '.join(sorted(there))}"
             for report, there in zip(reports, sides, strict=True)
         )
-        asked = "No side is in all reports" if side is None else f"Not all reports have {side}"
-        raise InputError(f"{asked}.\nThey have these: {each}.\nMake reports of one side: --side.")
+        requested = "No side is in all reports" if side is None else f"Not all reports have {side}"
+        raise InputError(
+            f"{requested}.\nThey have these: {each}.\nMake reports of one side: --side."
+        )
     return side
 
 

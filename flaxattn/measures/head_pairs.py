@@ -174,10 +174,10 @@ def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
     found: Pairs | None = None
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:
-            seen = side_of(one, side)
-            weights = layer_weights(seen, seen.layers, allow_nan=True)
+            record = side_of(one, side)
+            weights = layer_weights(record, record.layers, allow_nan=True)
             flat = weights.reshape(-1, *weights.shape[2:])
-            found = Pairs(seen.layers, seen.heads) if found is None else found
+            found = Pairs(record.layers, record.heads) if found is None else found
             broken = np.isnan(flat).any((-2, -1))
             found.add(blank_pairs(_divergences(flat), broken), beginning(flat)[None])
     return found

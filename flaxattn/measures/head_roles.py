@@ -144,7 +144,7 @@ def head_stats(
             `flaxattn extract` reads, with a column `text`; or a list, in which a string is a text,
             a tuple a pair of texts, or of source and target, a `Path` a file and a `Sentence` a
             text with its tree. Either all have trees or none has.
-        relations: Relations of Universal Dependencies, whose words heads are asked for; `any` is
+        relations: Relations of Universal Dependencies, whose words heads are requested; `any` is
             among them anyway. They count where there are trees.
         side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
         trees: CoNLL-U file or files with the trees of a store's texts, in their order.

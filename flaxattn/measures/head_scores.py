@@ -33,14 +33,14 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 
 
-def default_side(model: Pretrained, asked: str | None = None) -> str:
+def default_side(model: Pretrained, requested: str | None = None) -> str:
     """The side of a model whose heads are meant: cross-attention where there is any."""
     there = [side.name for side in sizes_of(model.config)]
-    if asked is not None and asked not in there:
+    if requested is not None and requested not in there:
         raise InputError(
-            f"{model.name!r} has no attention of side {asked!r}\nit has {', '.join(there)}"
+            f"{model.name!r} has no attention of side {requested!r}\nit has {', '.join(there)}"
         )
-    return asked or there[-1]
+    return requested or there[-1]
 
 
 def extents(side: str, lengths: tuple[int, ...]) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def extents(side: str, lengths: tuple[int, ...]) -> tuple[int, int]:
 def head_scores(
     model: Pretrained,
     texts: Iterable[Text],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     *,
     side: str | None = None,
     reading: ReadingOptions = DEFAULTS,
@@ -69,10 +69,10 @@ def head_scores(
 
     Args:
         model: Any with its tokenizer.
-        texts: The texts; those with a tree where `asked.annotated`. The second text of an
+        texts: The texts; those with a tree where `options.annotated`. The second text of an
             encoder-decoder is its target, and where there is none, the model writes it; trees are
             over sources.
-        asked: Which roles.
+        options: Which roles.
         side: `encoder`, `decoder` or `cross`; default `default_side`.
         reading: How texts are read, and which of them count.
         mesh: Devices with an axis "data" that share every batch.
@@ -87,12 +87,12 @@ def head_scores(
         UnavailableError: If memory does not suffice for small batches.
     """
     side = default_side(model, side)
-    if asked.pande_parity and not isinstance(model, PretrainedBert):
+    if options.pande_parity and not isinstance(model, PretrainedBert):
         raise InputError(
             f"the notebooks are about an encoder by itself; {model.name!r} is read at its {side}\n"
             "leave pande_parity out"
         )
-    scorer = _Scorer(model, asked, side, reading, mesh_of(mesh, None))
+    scorer = _Scorer(model, options, side, reading, mesh_of(mesh, None))
     for window in windows(model, texts, reading):
         on_texts([one.text for one in window])
         yield scorer.scores(window)
@@ -104,12 +104,12 @@ class _Scorer:
     def __init__(
         self,
         model: Pretrained,
-        asked: ScoreOptions,
+        options: ScoreOptions,
         side: str,
         reading: ReadingOptions,
         mesh: Mesh | None,
     ) -> None:
-        self._model, self._asked, self._side, self._mesh = model, asked, side, mesh
+        self._model, self._score_options, self._side, self._mesh = model, options, side, mesh
         self._reading, self._alone = reading, isinstance(model, PretrainedBert)
         self._batch_tokens = reading.batch_tokens
         self._sides = [size.name for size in sizes_of(model.config)]
@@ -126,7 +126,12 @@ class _Scorer:
         rows = with_targets([model], [read.reading for read in window], {}, tokens)
         terms = [
             terms_for(
-                row.metadata, layout, side, self._asked, alone=self._alone, windows=self._windows
+                row.metadata,
+                layout,
+                side,
+                self._score_options,
+                alone=self._alone,
+                windows=self._windows,
             )
             for row, layout in zip(rows, layouts, strict=True)
         ]

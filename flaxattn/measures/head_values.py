@@ -54,31 +54,31 @@ def head_values(
     """A statistic or a measure of every head."""
     if isinstance(source, Store):
         return _of_store(source, name, side)
-    held = {n: seen for n in SIDES if (seen := getattr(source, n)) is not None}
+    held = {n: record for n in SIDES if (record := getattr(source, n)) is not None}
     own = _side(side, list(held))
-    seen = held[own]
-    if name in seen.stats and name not in _NO_MEAN:
+    record = held[own]
+    if name in record.stats and name not in _NO_MEAN:
         values = np.mean([_mean(one, own, name) for one in source], axis=0)
-        return HeadValues(name, own, seen.layers, seen.heads, values)
+        return HeadValues(name, own, record.layers, record.heads, values)
     kind = CrossMeasures if own == "cross" else HeadMeasures
     known = [f.name for f in dataclasses.fields(kind) if f.name not in _NUMBERS]
-    if name not in known or seen.weights is None:
-        there = [n for n in seen.stats if n not in _NO_MEAN]
-        there += known if seen.weights is not None else []
+    if name not in known or record.weights is None:
+        there = [n for n in record.stats if n not in _NO_MEAN]
+        there += known if record.weights is not None else []
         raise _unknown(name, own, list(dict.fromkeys(there)))
-    measured = _measures(source, own, seen)
+    measured = _measures(source, own, record)
     values = np.array([getattr(measure, name) for measure in measured], np.float64)
-    shape = (len(seen.layers), len(seen.heads))
-    return HeadValues(name, own, seen.layers, seen.heads, values.reshape(shape))
+    shape = (len(record.layers), len(record.heads))
+    return HeadValues(name, own, record.layers, record.heads, values.reshape(shape))
 
 
-def _side(asked: str | None, held: Sequence[str]) -> str:
-    if not held or (asked is not None and asked not in held):
+def _side(requested: str | None, held: Sequence[str]) -> str:
+    if not held or (requested is not None and requested not in held):
         raise InputError(
-            f"There is no side {asked or 'with attention'!r}.\n"
+            f"There is no side {requested or 'with attention'!r}.\n"
             f"There is {', '.join(held) or 'none'}."
         )
-    return asked or held[0]
+    return requested or held[0]
 
 
 def _unknown(name: str, side: str, known: Sequence[str]) -> InputError:

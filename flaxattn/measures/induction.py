@@ -151,9 +151,9 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
     * duplicate token: share on the same token in the first half, over the queries of the second.
     * induction: share on the token that followed it there, over the same queries.
     """
-    seen = trace.decoder or trace.encoder
-    masses = None if seen is None else _masses(seen, length)
-    if seen is None or masses is None:
+    record = trace.decoder or trace.encoder
+    masses = None if record is None else _masses(record, length)
+    if record is None or masses is None:
         raise InputError(
             "This trace holds neither weights nor the statistics of repeated sequences.\n"
             f"Ask for them: capture=repeat_capture({length}), or Capture(weights=True)."
@@ -171,8 +171,8 @@ def repeat_scores(trace: Trace, length: int, *, causal: bool = True) -> HeadScor
     each = {kind: mass[..., queries[kind]].mean(-1) for kind, mass in masses.items()}  # [L, B, H]
     visible = np.arange(1, positions + 1) if causal else np.full(positions, positions)
     return HeadScores(
-        layers=seen.layers,
-        heads=seen.heads,
+        layers=record.layers,
+        heads=record.heads,
         scores={kind: score.mean(1) for kind, score in each.items()},
         errors={kind: _standard_error(score) for kind, score in each.items()},
         uniform={kind: float((1 / visible[queries[kind]]).mean()) for kind in KINDS},

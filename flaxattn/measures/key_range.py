@@ -37,9 +37,9 @@ class KeyRange(NamedTuple):
     def mask(self, length: int) -> Bool[np.ndarray, "Q K"]:
         """True where a query of a text sees a key."""
         offset = np.arange(length) - np.arange(length)[:, None]
-        seen = np.ones((length, length), bool)
-        seen &= True if self.left is None else offset >= -self.left
-        return seen & (True if self.right is None else offset <= self.right)
+        visible = np.ones((length, length), bool)
+        visible &= True if self.left is None else offset >= -self.left
+        return visible & (True if self.right is None else offset <= self.right)
 
     def covers(self, queries: Sequence[int], keys: Sequence[int]) -> bool:
         """Return whether each of some queries sees each of some keys."""

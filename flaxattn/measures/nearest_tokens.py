@@ -146,8 +146,8 @@ def _hits(
 
 
 def _token(tokens: pa.Table, row: int) -> Token:
-    said = tokens.slice(row, 1).to_pylist()[0]
-    return Token(*(said[name] for name in Token._fields))
+    facts = tokens.slice(row, 1).to_pylist()[0]
+    return Token(*(facts[name] for name in Token._fields))
 
 
 def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:

@@ -139,9 +139,9 @@ def digests_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if mark := facts.get("fingerprint"):
         found |= {"parameters": mark["parameters"], "architecture": mark["architecture"]}
-    asked = facts.get("request", {}).get("model")
-    if isinstance(asked, Mapping) and asked.get("files"):
-        found["files"] = asked["files"]
+    requested = facts.get("request", {}).get("model")
+    if isinstance(requested, Mapping) and requested.get("files"):
+        found["files"] = requested["files"]
     return found
 
 

@@ -178,19 +178,19 @@ def _highest(highest: float, tau: float) -> str:
     return "equals it" if math.isclose(highest, tau, rel_tol=1e-6) else f"is {highest:.6g}"
 
 
-def find_roles(tally: ScoreAccumulator, asked: ScoreOptions, test: Test | None = None) -> Roles:
+def find_roles(tally: ScoreAccumulator, options: ScoreOptions, test: Test | None = None) -> Roles:
     """Test every role on every head.
 
     Args:
         tally: Of scores on texts.
-        asked: Which roles.
+        options: Which roles.
         test: How; default tau 3, alpha 0.05, Benjamini and Hochberg's correction; with
-            `asked.pande_parity` as the notebooks, which correct nothing.
+            `options.pande_parity` as the notebooks, which correct nothing.
     """
     if test is None:
-        parity = asked.pande_parity
+        parity = options.pande_parity
         test = Test(correction="none" if parity else "bh", pande_parity=parity)
-    names = [name for name in asked.roles if ScoreSpec("score", name) in tally.moments]
+    names = [name for name in options.roles if ScoreSpec("score", name) in tally.moments]
     parity = test.pande_parity
 
     def tested(kind: str, name: str, bound: float) -> tuple[np.ndarray, np.ndarray]:
@@ -201,7 +201,7 @@ def find_roles(tally: ScoreAccumulator, asked: ScoreOptions, test: Test | None =
     controlled = [name for name in names if ScoreSpec("beyond", name) in tally.moments]
     apart = [tested("beyond", name, 0.0)[1] for name in controlled]
     beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
-    entropic = "block" if asked.pande_parity else "block_entropy"
+    entropic = "block" if options.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):
         moments = tally.moments[ScoreSpec("score", name)]

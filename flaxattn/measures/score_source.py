@@ -61,13 +61,15 @@ class ScoreSource:
 def model_source(
     model: Pretrained,
     texts: Iterable[Text],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     reading: ReadingOptions = DEFAULTS,
     side: str | None = None,
 ) -> ScoreSource:
     """Scores of a model's heads on texts, evaluated by the kernel."""
     side, announced = default_side(model, side), list[Sequence[Text]]()
-    scored = head_scores(model, texts, asked, side=side, reading=reading, on_texts=announced.append)
+    scored = head_scores(
+        model, texts, options, side=side, reading=reading, on_texts=announced.append
+    )
 
     def parts() -> Iterator[ScoredTexts]:
         start = 0
@@ -87,10 +89,10 @@ def model_source(
 
 
 def trace_source(
-    traces: Iterable[Trace], side: str, asked: ScoreOptions, reading: ReadingOptions, **facts: Any
+    traces: Iterable[Trace], side: str, options: ScoreOptions, reading: ReadingOptions, **facts: Any
 ) -> ScoreSource:
     """Scores of heads from weights that were traced, one text at a time."""
-    if asked.annotated or (asked.pande_parity and side != "encoder"):
+    if options.annotated or (options.pande_parity and side != "encoder"):
         raise InputError(
             "traces hold no trees, and the notebooks' errors are for an encoder alone\n"
             "leave trees and pande_parity out, or read the texts with the model"
@@ -103,7 +105,7 @@ def trace_source(
             if low <= len(trace.tokens[0]) <= high:
                 texts = trace.texts[0] if trace.texts else [""]
                 found = plain_texts(texts[:1], texts[1:2] or None, number)
-                yield ScoredTexts(scores_of([trace], asked, side=side), [number], found)
+                yield ScoredTexts(scores_of([trace], options, side=side), [number], found)
 
     return ScoreSource(parts(), {**facts, "side": side}, None)
 

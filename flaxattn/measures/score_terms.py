@@ -146,7 +146,7 @@ _OWN, _OTHER = ScoreSpec("mean", "own segment"), ScoreSpec("mean", "other segmen
 
 
 def check_relations(relations: Sequence[str]) -> tuple[str, ...]:
-    """Relations that can be asked for; `all` stands for every universal one."""
+    """Relations that can be requested; `all` stands for every universal one."""
     if list(relations) == ["all"]:
         return UNIVERSAL_RELATIONS
     for relation in relations:

@@ -160,7 +160,7 @@ def _broken(
 
 def scores_of(
     traces: Iterable[Trace],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     layouts: Iterable[PositionLabels] | None = None,
     side: str = "encoder",
 ) -> Scores:
@@ -173,14 +173,14 @@ def scores_of(
     found, layers, heads = [], (), ()
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:
-            seen = side_of(one, side)
-            layers, heads = seen.layers, seen.heads
+            record = side_of(one, side)
+            layers, heads = record.layers, record.heads
             layout = labels_of(one) if given is None else next(given)
             alone = one.decoder is None and one.cross is None
-            ranges = recorded_ranges(seen, side)
+            ranges = recorded_ranges(record, side)
             windows = windows_in(ranges)
-            terms = terms_for(one, layout, side, asked, alone=alone, windows=windows)
-            values = dense_values(layer_weights(seen, layers, allow_nan=True), terms)
+            terms = terms_for(one, layout, side, options, alone=alone, windows=windows)
+            values = dense_values(layer_weights(record, layers, allow_nan=True), terms)
             found.append((terms, by_layer(values, ranges, windows)))
     if not found:
         raise InputError("There is no text to score heads on.\nGive at least one.")
@@ -189,16 +189,16 @@ def scores_of(
 
 def side_of(trace: Trace, side: str) -> AttentionRecord:
     """The record of a side, with weights of all positions."""
-    seen = getattr(trace, side) if side in SIDES else None
-    if seen is None or seen.weights is None:
+    record = getattr(trace, side) if side in SIDES else None
+    if record is None or record.weights is None:
         there = [name for name in SIDES if (s := getattr(trace, name)) and s.weights is not None]
         raise InputError(
             f"Scores of heads are read off weights; this trace has none of side {side!r}.\n"
             f"It has weights of {', '.join(there) or 'no side'}; ask for more: "
             "capture=Capture(weights=True)."
         )
-    seen.require_whole("A score of a head")
-    return seen
+    record.require_whole("A score of a head")
+    return record
 
 
 class ScoreAccumulator:

@@ -45,7 +45,7 @@ _CROSS = ("diagonal", "end", "first", "copy")
 
 
 def self_terms(
-    layout: PositionLabels, asked: ScoreOptions, *, causal: bool, window: KeyRange | None = None
+    layout: PositionLabels, options: ScoreOptions, *, causal: bool, window: KeyRange | None = None
 ) -> Terms:
     """Scores of self-attention over a text."""
     names = (*_SELF, "induction" if causal else "next")
@@ -53,8 +53,8 @@ def self_terms(
     terms = Terms(self_labels(layout))
     _add_sets(terms, names, reach.mask(len(layout)))
     _add_means(terms, ("distance", *(name for name in _SELF_MEANS if name in names)))
-    if asked.annotated:
-        add_tree(terms, layout, asked, reach)
+    if options.annotated:
+        add_tree(terms, layout, options, reach)
         add_tags(terms, layout)
     return terms
 
@@ -71,17 +71,17 @@ def cross_terms(
 
 def _add_sets(terms: Terms, names: Sequence[str], visible: Bool[np.ndarray, "Q K"]) -> None:
     """Scores, masses and ceilings of sets of keys, over the queries that have a choice."""
-    seen = visible.sum(1)
+    counts = visible.sum(1)
     offset = np.arange(visible.shape[1]) - np.arange(visible.shape[0])[:, None]
     for name in names:
         members = np.zeros_like(visible)
         for source in SETS.get(name, (name,)):
             members = members | dense.inside(SIEVES[source], terms.labels.labels, offset)
         size = (members & visible).sum(1)
-        counted = (size > 0) & (size < seen)
+        counted = (size > 0) & (size < counts)
         if not counted.any():
             continue
-        lift = counted * seen / np.maximum(size, 1) / counted.sum()
+        lift = counted * counts / np.maximum(size, 1) / counted.sum()
         for source in SETS.get(name, (name,)):
             terms.rows[ScoreSpec("score", name), source] = lift
             terms.rows[ScoreSpec("mass", name), source] = counted / counted.sum()
@@ -96,7 +96,7 @@ def _add_means(terms: Terms, names: Sequence[str]) -> None:
             terms.rows[ScoreSpec("mean", name), source] = each
 
 
-def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreOptions) -> Terms:
+def side_terms(metadata: Trace, layout: PositionLabels, side: str, options: ScoreOptions) -> Terms:
     """The scores of one text on a side of a model.
 
     An encoder that has no decoder beside it has the scores of `score_terms`.
@@ -117,29 +117,29 @@ def side_terms(metadata: Trace, layout: PositionLabels, side: str, asked: ScoreO
             special=metadata.decoder_special,
             words=metadata.decoder_words,
         )
-        plain = dataclasses.replace(asked, annotated=False)
+        plain = dataclasses.replace(options, annotated=False)
         return self_terms(labels_of(target), plain, causal=True)
-    return self_terms(layout, asked, causal=side == "decoder")
+    return self_terms(layout, options, causal=side == "decoder")
 
 
 def terms_for(
     metadata: Trace,
     layout: PositionLabels,
     side: str,
-    asked: ScoreOptions,
+    options: ScoreOptions,
     *,
     alone: bool,
     windows: Sequence[KeyRange] = (),
 ) -> Terms:
     """The scores of one text, whichever side of whichever model reads it."""
-    made = terms_of(layout, asked) if alone else side_terms(metadata, layout, side, asked)
-    made = made.restricted(asked.only)
-    if asked.pande_parity or not windows:
+    made = terms_of(layout, options) if alone else side_terms(metadata, layout, side, options)
+    made = made.restricted(options.only)
+    if options.pande_parity or not windows:
         return made
     own = {
-        window: lifts_within(layout, asked, window)
+        window: lifts_within(layout, options, window)
         if alone
-        else self_terms(layout, asked, causal=True, window=window)
+        else self_terms(layout, options, causal=True, window=window)
         for window in windows
     }
-    return with_windows(made, {w: terms.restricted(asked.only) for w, terms in own.items()})
+    return with_windows(made, {w: terms.restricted(options.only) for w, terms in own.items()})

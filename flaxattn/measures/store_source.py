@@ -48,7 +48,7 @@ _TOGETHER = 256  # texts whose scores are handed on together
 def store_source(
     store: Store,
     trees: Sequence[Path],
-    asked: ScoreOptions,
+    options: ScoreOptions,
     reading: ReadingOptions = DEFAULTS,
     side: str | None = None,
 ) -> ScoreSource:
@@ -57,17 +57,17 @@ def store_source(
     side = side or ("cross" if "cross" in sides else _SIDE if _SIDE in sides else "decoder")
     facts = {"model": store.plan["model"]["name"]}
     if side != _SIDE or len(sides) > 1:
-        if asked.pande_parity or asked.annotated:
+        if options.pande_parity or options.annotated:
             raise InputError(
                 f"{store.path}: trees and the notebooks' errors are for stores of an encoder "
                 "alone\n"
                 "leave trees and pande_parity out, or read the texts with the model"
             )
-        source = trace_source(iter(store), side, asked, reading, **facts)
+        source = trace_source(iter(store), side, options, reading, **facts)
         source.traces = _traces(store)
         return source
     held = _check(store)
-    reader = _Reader(store, trees, asked, reading, reading.problems)
+    reader = _Reader(store, trees, options, reading, reading.problems)
     source = ScoreSource(
         iter(()), facts | {"side": side}, _traces(store) if "weights" in held["arrays"] else None
     )
@@ -99,7 +99,7 @@ class _Reader:
 
     store: Store
     trees: Sequence[Path]
-    asked: ScoreOptions
+    options: ScoreOptions
     reading: ReadingOptions
     bad: BadRows
 
@@ -119,15 +119,15 @@ class _Reader:
                     read += 1
                 assert trace is not None
                 assert trace.encoder is not None
-                seen = trace.encoder
-                ranges = recorded_ranges(seen, _SIDE)
+                record = trace.encoder
+                ranges = recorded_ranges(record, _SIDE)
                 windows = windows_in(ranges)
-                terms = terms_for(trace, layout, _SIDE, self.asked, alone=True, windows=windows)
-                values = by_layer(_values(seen, capture, terms), ranges, windows)
+                terms = terms_for(trace, layout, _SIDE, self.options, alone=True, windows=windows)
+                values = by_layer(_values(record, capture, terms), ranges, windows)
                 found.append((terms, values))
                 part.append((number, subject))
-                shape = seen.layers, seen.heads
-                if seen.weights is None:
+                shape = record.layers, record.heads
+                if record.weights is None:
                     refused |= capture_hints(terms)
                 if len(found) == _TOGETHER:
                     yield _part(shape, found, part)
@@ -152,7 +152,7 @@ class _Reader:
     def _texts(self) -> Iterator[tuple[int, PositionLabels, Text]]:
         """Texts and their layouts, with trees where these are given."""
         count = min(len(self.store), self.reading.limit or len(self.store))
-        trees = self._trees(count) if self.asked.annotated else None
+        trees = self._trees(count) if self.options.annotated else None
         numbers: dict[str, int] = {}
         for number in range(count):
             metadata, name = self.store.shard_of(number)[1].metadata(number), str(number)
@@ -177,14 +177,14 @@ class _Reader:
     def _trees(self, count: int) -> Iterator[Sentence | None]:
         """The sentence of each text; None where it cannot be used."""
         paths = list(self.trees)
-        place, before = 0, self.bad.seen
+        place, before = 0, self.bad.rows_read
         for sentence in read_sentences(paths, self.bad):
-            while place < self.bad.seen - before - 1:
+            while place < self.bad.rows_read - before - 1:
                 place += 1
                 yield None
             place += 1
             yield sentence
-        left = self.bad.seen - before
+        left = self.bad.rows_read - before
         yield from [None] * (left - place)
         if left < count:
             raise InputError(

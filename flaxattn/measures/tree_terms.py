@@ -18,10 +18,10 @@ from flaxattn.measures.side_labels import self_labels
 from flaxattn.text.position_labels import UNIVERSAL_RELATIONS, UNIVERSAL_TAGS, Arc, PositionLabels
 
 
-def tree_terms(layout: PositionLabels, asked: ScoreOptions, *, causal: bool = False) -> Terms:
+def tree_terms(layout: PositionLabels, options: ScoreOptions, *, causal: bool = False) -> Terms:
     """The sums of the tree alone, of a text that has one."""
     terms = Terms(self_labels(layout))
-    add_tree(terms, layout, asked, CAUSAL if causal else EVERY_KEY)
+    add_tree(terms, layout, options, CAUSAL if causal else EVERY_KEY)
     return terms
 
 
@@ -35,12 +35,12 @@ def add_tags(terms: Terms, layout: PositionLabels) -> None:
 
 
 def add_tree(
-    terms: Terms, layout: PositionLabels, asked: ScoreOptions, reach: KeyRange = EVERY_KEY
+    terms: Terms, layout: PositionLabels, options: ScoreOptions, reach: KeyRange = EVERY_KEY
 ) -> None:
     """Add scores of related words, of unrelated ones as far apart, and of any dependency."""
-    place = _first_occurrences(layout) if asked.pande_parity else None
+    place = _first_occurrences(layout) if options.pande_parity else None
     visible = reach.counts(len(layout)).tolist()
-    for name, arcs, others in related(layout, asked):
+    for name, arcs, others in related(layout, options):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
             words = _seen([ends(arc, side) for arc in arcs], layout, reach)
@@ -81,14 +81,14 @@ def _seen(
 
 
 def related(
-    layout: PositionLabels, asked: ScoreOptions
+    layout: PositionLabels, options: ScoreOptions
 ) -> Iterator[tuple[str, list[Arc], list[Arc]]]:
     """Arcs of every relation of a text, and pairs of words as far apart that none links."""
-    draws = np.random.default_rng([asked.seed, zlib.crc32(layout.name.encode())])
+    draws = np.random.default_rng([options.seed, zlib.crc32(layout.name.encode())])
     links = {(arc.dependent, arc.governor) for arc in layout.arcs}
     links |= {(governor, dependent) for dependent, governor in links}
-    for name in (*asked.relations, "any"):
-        if arcs := layout.linked(name, asked.relations):
+    for name in (*options.relations, "any"):
+        if arcs := layout.linked(name, options.relations):
             others = [other for arc in arcs if (other := _unrelated(arc, layout, links, draws))]
             yield name, arcs, others
 
@@ -147,8 +147,8 @@ def _highest(
     total = 0.0
     for one, other in words:
         queries = layout.words[one]
-        seen = sum(visible[query] for query in queries)
-        total += seen / len(queries) / len(layout.words[other])
+        count = sum(visible[query] for query in queries)
+        total += count / len(queries) / len(layout.words[other])
     return total / len(words)
 
 

@@ -59,16 +59,16 @@ def by_layer(
     return found
 
 
-def lifts_within(layout: PositionLabels, asked: ScoreOptions, reach: KeyRange) -> Terms:
+def lifts_within(layout: PositionLabels, options: ScoreOptions, reach: KeyRange) -> Terms:
     """Lifts of an encoder by itself over uniform attention to the keys that a query sees."""
     terms, band = Terms(self_labels(layout)), _Band.of(reach, len(layout))
     plain, keys = layout.plain, band.keys
 
     def same(labels: np.ndarray) -> Bool[np.ndarray, "Q W"]:
-        return band.seen & (labels[:, None] == labels[keys])
+        return band.visible & (labels[:, None] == labels[keys])
 
     block = same(layout.segments) & plain[keys]
-    band.add_rows(terms, ScoreSpec("score", "local"), "local", band.seen & band.near)
+    band.add_rows(terms, ScoreSpec("score", "local"), "local", band.visible & band.near)
     band.add_rows(terms, ScoreSpec("score", "block"), "block", block)
     band.add_rows(terms, ScoreSpec("score", "block_entropy"), "block x entropy", block)
     for role, members in (
@@ -76,7 +76,7 @@ def lifts_within(layout: PositionLabels, asked: ScoreOptions, reach: KeyRange) -
         ("sep", layout.separators),
         ("delimiter", layout.first | layout.separators),
     ):
-        band.add_pairs(terms, ScoreSpec("score", role), band.seen & members[keys])
+        band.add_pairs(terms, ScoreSpec("score", role), band.visible & members[keys])
     token = same(layout.tokens) & plain[:, None] & plain[keys]
     several = token & (token.sum(1) > 1)[:, None]
     across = token & ~same(layout.segments)
@@ -87,8 +87,8 @@ def lifts_within(layout: PositionLabels, asked: ScoreOptions, reach: KeyRange) -
         band.add_rows(terms, ScoreSpec("pattern", name), source, members)
     word = same(layout.spelt) & (layout.spelt >= 0)[:, None] & ~band.own
     band.add_pairs(terms, ScoreSpec("pattern", "word, score"), word)
-    if asked.annotated:
-        add_tree(terms, layout, asked, reach)
+    if options.annotated:
+        add_tree(terms, layout, options, reach)
     return terms
 
 
@@ -97,12 +97,12 @@ class _Band(NamedTuple):
 
     Attributes:
         keys: Their positions; any where the window reaches beyond the text.
-        seen: False there.
+        visible: False there.
         offset: Position of each relative to the query.
     """
 
     keys: Int[np.ndarray, "Q W"]
-    seen: Bool[np.ndarray, "Q W"]
+    visible: Bool[np.ndarray, "Q W"]
     offset: Int[np.ndarray, " W"]
 
     @classmethod
@@ -127,7 +127,7 @@ class _Band(NamedTuple):
         """Coefficients of the attention to sets of keys; 0 for queries that see none of theirs."""
         size = members.sum(1)
         counted = size > 0
-        return counted * self.seen.sum(1) / np.maximum(size, 1) / max(counted.sum(), 1)
+        return counted * self.visible.sum(1) / np.maximum(size, 1) / max(counted.sum(), 1)
 
     def add_rows(
         self, terms: Terms, column: ScoreSpec, source: str, members: Bool[np.ndarray, "Q W"]

@@ -80,21 +80,21 @@ def token_weights(
     heads: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "T S"]:
     """Cross-attention of one sequence, averaged over layers and heads, padding included."""
-    seen = cross(trace)
+    record = cross(trace)
     layers, chosen = chosen_maps(trace, layer, heads)
-    columns = [seen.heads.index(head) for head in chosen]
-    return layer_weights(seen, layers, trace.place(sequence))[:, columns].mean((0, 1))
+    columns = [record.heads.index(head) for head in chosen]
+    return layer_weights(record, layers, trace.place(sequence))[:, columns].mean((0, 1))
 
 
 def chosen_maps(
     trace: Trace, layer: int | Sequence[int] | None, heads: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
     """Numbers of the decoder layers and of the heads that a request means."""
-    seen = cross(trace)
+    record = cross(trace)
     if layer is None:
-        layer = seen.layers[max(0, len(seen.layers) - 2)]
-    layers = choose(np.ravel(layer).tolist(), seen.layers, "decoder layer")
-    return layers, choose(heads, seen.heads, "head")
+        layer = record.layers[max(0, len(record.layers) - 2)]
+    layers = choose(np.ravel(layer).tolist(), record.layers, "decoder layer")
+    return layers, choose(heads, record.heads, "head")
 
 
 def cross(trace: Trace) -> AttentionRecord:

@@ -66,20 +66,20 @@ class Alignment(NamedTuple):
         return Look(*(part.reshape(rows, -1) for part in (context, scores, query)))
 
     def weigh(
-        self, scores: Float[Array, "B Q K"], **asked: Any
+        self, scores: Float[Array, "B Q K"], **requested: Any
     ) -> tuple[Float[Array, "B Q C"], Intermediates]:
         """Softmax and average. The scores are a bias to queries and keys that are zero."""
         values = self.values[:, :, None]
         zero = jnp.zeros((*scores.shape[:2], *values.shape[2:]), values.dtype)
-        output, saw = attention(
+        output, intermediates = attention(
             zero,
             jnp.zeros_like(values),
             values,
             bias=scores[:, None],
             implementation=self.implementation,
-            **asked,
+            **requested,
         )
-        return output[:, :, 0], saw
+        return output[:, :, 0], intermediates
 
 
 class AdditiveAttention(nn.Module):
@@ -132,15 +132,17 @@ class AdditiveAttention(nn.Module):
         return Alignment(query, score, keys, values, mask, self.implementation or "xla")
 
     def keep(self, source: Alignment, looks: Look, labels: Labels | None = None) -> None:
-        """Record what T steps saw, one row of attention each.
+        """Record the attention of T steps, a row each.
 
-        Whatever is asked, the scores of all steps are kept: 4 R T K bytes.
+        Whatever is captured, the scores of all steps are kept: 4 R T K bytes.
         """
         assert looks.scores is not None and looks.query is not None
         batch, length, _ = source.keys.shape
         scores = looks.scores.reshape(batch, -1, length)
-        _, saw = source.weigh(scores, labels=labels, capture=self.capture)
+        _, intermediates = source.weigh(scores, labels=labels, capture=self.capture)
         of_queries = {"query": looks.query, "head_output": looks.context}
         of_keys = {"key": source.keys, "value": source.values}
         projections = {n: array[:, :, None] for n, array in (of_queries | of_keys).items()}
-        record(self, "seen", AttentionRecord.of(self.capture, saw, **projections))
+        record(
+            self, "attention_record", AttentionRecord.of(self.capture, intermediates, **projections)
+        )

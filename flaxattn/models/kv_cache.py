@@ -50,13 +50,13 @@ def visible(
             raise ValueError("sequences that share a cache go on by one token, with a mask")
         return jnp.broadcast_to(held[None], (groups, room))
     if mask.shape[-1] == rows * room:  # every position has its slot
-        seen = mask.reshape(-1, rows, room) & held[None, None]
+        visible = mask.reshape(-1, rows, room) & held[None, None]
     else:
         by_row = mask.reshape(mask.shape[0], rows, -1)
-        seen = by_row[..., jnp.maximum(positions, 0)] & held[None, None]
+        visible = by_row[..., jnp.maximum(positions, 0)] & held[None, None]
     if rows == 1:
-        return seen[:, 0]
-    return seen.reshape(groups, 1, rows, rows * room)
+        return visible[:, 0]
+    return visible.reshape(groups, 1, rows, rows * room)
 
 
 def of_slots(slots: Int[Array, "*keys"], room: int, start: Int[Array, ""]) -> Int[Array, "*keys"]:

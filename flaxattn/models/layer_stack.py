@@ -3,7 +3,7 @@
 """One block applied L times over parameters stacked on a leading layer axis, and what has stacks.
 
 A scan emits the same for every layer, so the stack is scanned in segments: layers whose attention
-was asked for record it, the others never compute it. This file does not know what a block does.
+was requested record it, the others never compute it. This file does not know what a block does.
 """
 
 import dataclasses
@@ -144,9 +144,9 @@ class Stack(nn.Module):
             caching and (self.has_variable("cache", "layers") or len(set(blocks)) > 1)
         )
         run = self._one_by_one if alone else self._scanned
-        x, seen, parts = run(apply, x, params, given)
-        if seen:
-            record(self, "layers", _join(seen, self._chosen()))
+        x, records, parts = run(apply, x, params, given)
+        if records:
+            record(self, "layers", _join(records, self._chosen()))
         kept = jax.tree.map(_concatenate, *parts)
         if watching:
             self.put_variable("sites", "layers", kept["sites"])
@@ -181,7 +181,7 @@ class Stack(nn.Module):
         """Output, records and what is kept of the blocks, by segments."""
         caching = self.is_mutable_collection("cache") and not self.is_initializing()
         blocks = self._blocks()
-        seen, parts, caches = [], [], []
+        records, parts, caches = [], [], []
         for segment in self._segments(blocks):
             start, stop = segment.start, segment.stop
             # Only the loop of a scan keeps every XLA from merging forward and recomputation.
@@ -195,12 +195,12 @@ class Stack(nn.Module):
             part = jax.tree.map(lambda p, a=start, b=stop: p[a:b], layers)
             part = (*part, segment.differing(self.num_layers))
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
-            seen += [recorded] if segment.wanted else []
+            records += [recorded] if segment.wanted else []
             parts += [kept]
             caches += apart(cache) if caching and cache else []
         if caches:
             self.put_variable("cache", "layers", tuple(caches))
-        return x, seen, parts
+        return x, records, parts
 
     def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
         """The same, every block by itself: with its cache, which is written in place, its heads."""
@@ -209,7 +209,7 @@ class Stack(nn.Module):
         layers = apart(params)
         layers = layers * self.num_layers if self.shared else layers
         blocks = self._blocks()
-        seen, parts, kept = [], [], []
+        records, parts, kept = [], [], []
         for segment in self._segments(blocks):
             differing = segment.differing(self.num_layers)
             for number in range(segment.start, segment.stop):
@@ -220,12 +220,12 @@ class Stack(nn.Module):
                 body = functools.partial(apply, block=blocks[number], segment=segment)
                 body = jax.checkpoint(body) if self.remat else body
                 x, (recorded, part, cache) = body(x, layer)
-                seen += [jax.tree.map(lambda a: a[None], recorded)] if segment.wanted else []
+                records += [jax.tree.map(lambda a: a[None], recorded)] if segment.wanted else []
                 parts += [jax.tree.map(lambda a: a[None], part)]
                 kept += [cache]
         if caching and kept[0]:
             self.put_variable("cache", "layers", tuple(kept))
-        return x, seen, parts
+        return x, records, parts
 
     def _interventions(self) -> tuple[Intervention, ...]:
         """Changes of the layers, which name layers that there are."""
@@ -258,8 +258,8 @@ class Stack(nn.Module):
 
         Recorded ones are alike: what a kernel returns names the kernel, which may differ.
         """
-        asked = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
-        chosen = self._chosen() if asked else ()
+        requested = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
+        chosen = self._chosen() if requested else ()
         interventions = self._interventions()
         runs = [
             (

@@ -215,7 +215,7 @@ def real_positions(mask: Int[Array, "B S"] | None) -> Bool[Array, "B S"] | None:
 
 
 def recording(module: nn.Module) -> bool:
-    """Return whether the caller asked for the `intermediates` collection; known at trace time."""
+    """Return whether the caller requested the `intermediates` collection; known at trace time."""
     return module.is_mutable_collection("intermediates") and not module.is_initializing()
 
 

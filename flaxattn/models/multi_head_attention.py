@@ -3,7 +3,7 @@
 """Multi-head attention, self or cross, with its cache: projections around one call of the kernel.
 
 `MultiHeadAttention`, and beside it only `additive_attention`, calls `flaxattn.kernels.attention`.
-What it saw goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded
+Its attention goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded
 unless the caller makes that collection mutable.
 """
 
@@ -91,7 +91,7 @@ class MultiHeadAttention(nn.Module):
         implementation: Name of the kernel; None chooses.
         cache_length: T, positions that a cache of self-attention has room for; 0 for no cache.
         pruned: Numbers of heads that were removed; the others keep their numbers, in requests, in
-            masks and in what is recorded, where a removed head saw nothing.
+            masks and in what is recorded, where a removed head attends to nothing.
         key_heads: G, heads of keys and values, which H / G query heads share; None for H.
         head_dim: D, depth of a head; None for the width of the input over H.
         input_bias: Whether queries, keys and values have a bias.
@@ -143,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         shared = q.shape[0] // keys.key.shape[0]  # sequences per cached context
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         wanted = among_heads(self.capture, self._present()) if recording(self) else NOTHING
-        output, saw = attention(
+        output, intermediates = attention(
             q if shared == 1 else q.reshape(keys.key.shape[0], -1, *q.shape[2:]),
             keys.key,
             keys.value,
@@ -164,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         )
         output = edited(self, "head_output", output, self._numbered())
         if wanted != NOTHING:
-            self._record(wanted, saw, scale, q, keys, output, rotation)
+            self._record(wanted, intermediates, scale, q, keys, output, rotation)
         output = output.reshape(*x.shape[:-1], *output.shape[2:])
         if head_mask is not None:
             output = output * self._factors(head_mask).astype(output.dtype)
@@ -175,7 +175,7 @@ class MultiHeadAttention(nn.Module):
     def _record(
         self,
         wanted: Capture,
-        saw: contract.Intermediates,
+        intermediates: contract.Intermediates,
         scale: float,
         q: Float[Array, "B Q H D"],
         keys: _Keys,
@@ -190,12 +190,20 @@ class MultiHeadAttention(nn.Module):
         if rotation is not None and wanted.query and wanted.key and not self.cache_length:
             turned = jnp.stack(rotation, axis=2)
             turned = jnp.broadcast_to(turned, (len(q), *turned.shape[1:]))
-        seen = AttentionRecord.of(
-            wanted, saw, scale, turned, self.window, query=q, key=k, value=v, head_output=output
+        attention = AttentionRecord.of(
+            wanted,
+            intermediates,
+            scale,
+            turned,
+            self.window,
+            query=q,
+            key=k,
+            value=v,
+            head_output=output,
         )
         if self.pruned:
-            seen = with_pruned(seen, self._present(), self.capture.heads, self.num_heads)
-        record(self, "seen", seen)
+            attention = with_pruned(attention, self._present(), self.capture.heads, self.num_heads)
+        record(self, "attention_record", attention)
 
     def _present(self) -> tuple[int, ...]:
         """Numbers of the heads that there are."""

@@ -61,8 +61,8 @@ class ModelOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
         sop_logits: Sentence-order scores of an ALBERT; index 0 means the order is the original.
         start_logits: Scores of every position as the beginning of an answer.
         end_logits: Scores of every position as its end.
-        hidden_states: Embeddings and every layer's output, if asked for.
-        attentions: Attention weights `[B, H, Q, K]` per layer, if asked for.
+        hidden_states: Embeddings and every layer's output, if requested.
+        attentions: Attention weights `[B, H, Q, K]` per layer, if requested.
     """
 
     loss: Float[Array, ""] | None = None
@@ -93,9 +93,9 @@ class Seq2SeqOutput(flax.struct.PyTreeNode, OutputMapping, kw_only=True):
         logits: Scores of the token after each target position, or of the labels `[B, labels]`.
         start_logits: Scores of every position as the beginning of an answer.
         end_logits: Scores of every position as its end.
-        encoder_hidden_states: Embeddings and every layer's output, if asked for.
+        encoder_hidden_states: Embeddings and every layer's output, if requested.
         decoder_hidden_states: The same of the decoder.
-        encoder_attentions: Attention weights `[B, H, S, S]` per layer, if asked for.
+        encoder_attentions: Attention weights `[B, H, S, S]` per layer, if requested.
         decoder_attentions: `[B, H, T, T]` per layer.
         cross_attentions: `[B, H, T, S]` per layer.
     """

@@ -179,18 +179,18 @@ class Decoder(nn.Module):
         if (
             isinstance(attend, AdditiveAttention)
             and isinstance(source, Alignment)
-            and self._asked()
+            and self._records_attention()
         ):
             attend.keep(source, looks, labels)
-        seen = jnp.concatenate([states, words.astype(self.dtype), looks.context], axis=-1)
-        pairs = _dense(self.config.maxout_size, seen, self.dtype, "readout")(seen)
+        features = jnp.concatenate([states, words.astype(self.dtype), looks.context], axis=-1)
+        pairs = _dense(self.config.maxout_size, features, self.dtype, "readout")(features)
         return pairs.reshape(*pairs.shape[:-1], -1, 2).max(axis=-1), states
 
     def _steps(
         self, words: Array, source: Alignment | Summary, start: Array, mask: Array | None
     ) -> tuple[Array, Look, Array]:
         """The last state, and for every step the context and the state it began with."""
-        n, asked = self.config.hidden_size, self._asked()
+        n, requested = self.config.hidden_size, self._records_attention()
         given, update = GatedUnit(n, self.dtype, name="unit")(words)
         kernel = self.param("context", nn.initializers.lecun_normal(), (2 * n, 3 * n))
         (kernel,) = promote_dtype(kernel, dtype=self.dtype)
@@ -198,7 +198,7 @@ class Decoder(nn.Module):
         def step(state: Array, at: tuple[Array, Array | None]) -> tuple[Array, Any]:
             look = source.look(state)
             new = update(state, at[0] + look.context @ kernel)
-            kept = look if asked else look._replace(scores=None, query=None)
+            kept = look if requested else look._replace(scores=None, query=None)
             return _kept(state, new, at[1]), (kept, state)
 
         # Inside a scan nothing can be merged across forward and backward: no barriers are needed.
@@ -234,7 +234,7 @@ class Decoder(nn.Module):
             name="cross_attention",
         )
 
-    def _asked(self) -> bool:
+    def _records_attention(self) -> bool:
         return recording(self) and self.capture != NOTHING
 
     def _caching(self) -> bool:

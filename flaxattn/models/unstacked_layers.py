@@ -32,7 +32,7 @@ def apart(layers: Any) -> tuple[Any, ...]:
 
 
 class UnstackedLayers:
-    """The `unstacked` parameters of the last model asked for, kept for the next call.
+    """The `unstacked` parameters of the last model requested, kept for the next call.
 
     Memory: the layers' parameters a second time, as long as this lives.
     """

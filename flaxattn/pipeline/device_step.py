@@ -42,7 +42,7 @@ class Reduction(Protocol):
     def __call__(
         self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, jax.Array]
     ) -> Sides:
-        """Records `[L, B, …]` of what the model saw to others, with what else was given."""
+        """Reduce attention records `[L, B, …]` to others, with what else was given."""
         ...
 
 
@@ -70,11 +70,11 @@ def see(
         sides = sides if reduction is None else reduction(sides, notes or {})
         return sides, {side: count_nonfinite(whole[side], side, given) for side in sides}
 
-    seen = jax.vmap(one)(params) if several else one(params)
+    records = jax.vmap(one)(params) if several else one(params)
     if jax.sharding.get_abstract_mesh().empty:
-        return seen
+        return records
     rows = P(*[None] * (1 + several), _DATA)
-    return jax.lax.with_sharding_constraint(seen, rows)
+    return jax.lax.with_sharding_constraint(records, rows)
 
 
 class DeviceOutput(NamedTuple):
@@ -161,43 +161,43 @@ class DeviceStep:
 
     def end(self, begun: Begun) -> Iterator[DeviceOutput]:
         """Yield the attention records of a batch, in parts."""
-        given, seen = begun
+        given, records = begun
         rows = _rows(given)
         first = 0
         while first < rows:
-            size = rows if seen is not None else self._size(rows)
+            size = rows if records is not None else self._size(rows)
             try:
-                if seen is None:
+                if records is None:
                     places = np.minimum(np.arange(first, first + size), rows - 1)
-                    seen = self._run(_taken(given, places))
-                parts = self._fetched(seen, first)
+                    records = self._run(_taken(given, places))
+                parts = self._fetched(records, first)
             except Exception as error:
-                seen, begun = None, Begun(given, None)  # nothing of it stays on the device
+                records, begun = None, Begun(given, None)  # nothing of it stays on the device
                 self._halve(error, given)
                 continue
-            seen, begun = None, Begun(given, None)
+            records, begun = None, Begun(given, None)
             yield from parts
             first += size
 
     def _run(self, given: Arguments) -> Recorded:
         placed = {n: jax.device_put(a, self._sharding(P(_DATA))) for n, a in given.items()}
         with contextlib.nullcontext() if self._mesh is None else jax.set_mesh(self._mesh):
-            seen = self._see(self._params, placed)
+            records = self._see(self._params, placed)
         if not _on_cpu():
-            for leaf in jax.tree.leaves(seen):
+            for leaf in jax.tree.leaves(records):
                 leaf.copy_to_host_async()
-        return seen
+        return records
 
     def _see(self, params: Any, placed: Mapping[str, Any]) -> Recorded:
         given = {n: a for n, a in placed.items() if n not in self._notes}
         notes = {n: a for n, a in placed.items() if n in self._notes}
         return see(self._module, params, given, self._several, self._reduction, notes)
 
-    def _fetched(self, seen: Recorded, first: int) -> list[DeviceOutput]:
+    def _fetched(self, records: Recorded, first: int) -> list[DeviceOutput]:
         """Parts as the devices hold them: on a CPU nothing is copied."""
         axis = 1 + self._several
         found: dict[int, list[np.ndarray]] = {}
-        leaves, tree = jax.tree.flatten(seen)
+        leaves, tree = jax.tree.flatten(records)
         for leaf in leaves:
             starts = {s.index[axis].start or 0: s.data for s in leaf.addressable_shards}
             for start, data in starts.items():
@@ -243,8 +243,8 @@ class DeviceStep:
         shapes = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), dict(given)
         )
-        seen, _ = jax.eval_shape(self._see, self._params, shapes)
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
+        records, _ = jax.eval_shape(self._see, self._params, shapes)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(records))
 
 
 def _rows(given: Arguments) -> int:

@@ -196,7 +196,7 @@ def _one_pooled(
 def _recipe(
     model: Pretrained, pooling: str | None, normalize: bool | None, of_last: bool
 ) -> SentenceRecipe:
-    """How vectors are made: as asked, else as the model's directory says, else the mean."""
+    """How vectors are made: as requested, else as the model's directory says, else the mean."""
     modules = model.sentence_modules
     if pooling is None:
         recipe = SentenceRecipe() if modules is None else modules.recipe()

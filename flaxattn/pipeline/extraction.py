@@ -53,7 +53,7 @@ class ExtractedTexts(NamedTuple):
 
     Attributes:
         traces: Of each text by itself, without padding, NumPy arrays inside, in order.
-        reductions: Moments over all of them, where they were asked for.
+        reductions: Moments over all of them, where they were requested.
         nonfinite: Number of rows of attention, over all layers and heads, that are NaN or infinite.
     """
 
@@ -274,9 +274,9 @@ class _Engine:
                 check_attention(self._models, part, batch, texts)
             broken[:] = map(operator.add, broken, count_broken(part, batch))
 
-        for place, which, seen in self._computed(rows, batches, check):
+        for place, which, record in self._computed(rows, batches, check):
             row = rows[place.text]
-            trace = joined(row.metadata, seen, row.lengths, place.start)
+            trace = joined(row.metadata, record, row.lengths, place.start)
             trace = dataclasses.replace(trace, model=self._models[which].name)
             total = totals[which]
             if total is not None:
@@ -305,7 +305,7 @@ class _Engine:
                     if 0 <= row < part.rows:
                         for which, records in enumerate(part.models):
                             own = slice(row, row + 1)
-                            one = {side: _row(seen, own) for side, seen in records.items()}
+                            one = {side: _row(record, own) for side, record in records.items()}
                             yield place, which, one
 
     def _kept(self, trace: Trace) -> Trace:
@@ -316,10 +316,10 @@ class _Engine:
 
         records = {}
         for side in SIDES:
-            seen: AttentionRecord | None = getattr(trace, side)
-            if seen is not None:
-                seen = dataclasses.replace(seen, weights=None) if self._drops else seen
-                records[side] = seen.map(kept)
+            record: AttentionRecord | None = getattr(trace, side)
+            if record is not None:
+                record = dataclasses.replace(record, weights=None) if self._drops else record
+                records[side] = record.map(kept)
         return dataclasses.replace(trace, **records)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hidden states of batches: which one is asked for, and the device kept busy meanwhile.
+"""Hidden states of batches: which one is requested, and the device kept busy meanwhile.
 
 What is made of them is decided in `embed` and `build_token_index`; attention records are in
 `device_step`.

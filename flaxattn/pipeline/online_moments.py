@@ -117,11 +117,11 @@ class OnlineMoments:
             InputError: If it lacks what a kind needs.
         """
         for one in [trace] if len(trace) == 1 else trace:
-            for side, seen in one.sides.items():
+            for side, record in one.sides.items():
                 if "statistics" in self.kinds:
-                    self._add_statistics(side, seen)
+                    self._add_statistics(side, record)
                 if "offsets" in self.kinds:
-                    self._add_weights(side, seen)
+                    self._add_weights(side, record)
 
     def merge(self, other: "OnlineMoments") -> None:
         """Take in all that another one took in.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class TextError(InputError):
-    """A text that cannot be read, or is of no use for what was asked.
+    """A text that cannot be read, or cannot be used for the request.
 
     Attributes:
         number: Index of the text.

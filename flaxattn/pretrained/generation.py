@@ -174,7 +174,7 @@ def write(
     seed: int,
     enough: Callable[[np.ndarray, np.ndarray], bool] | None = None,
 ) -> Written:
-    """Write, with random keys and as many texts of each prompt as are asked for."""
+    """Write, with random keys and as many texts of each prompt as are requested."""
     length = prompt.shape[1]
     step = length + decoding.max_new_tokens if enough is None else _LOOK
     now = None
@@ -198,7 +198,7 @@ def stages(
     seed: int,
     step: int,
 ) -> Iterator[Writing]:
-    """Write for every prompt as many texts as are asked for, and stop now and then to be looked at.
+    """Write for every prompt as many texts as are requested, and stop now and then to be looked at.
 
     A short prompt is read by a scan over the layers, which compiles sooner; all else by layers laid
     out one by one, which run faster.

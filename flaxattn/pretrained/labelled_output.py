@@ -39,7 +39,7 @@ def answered(
     labels: Mapping[str, Any],
     return_dict: bool | None = None,
 ) -> Any:
-    """Add the loss of labels to an output, and return it in the form that was asked for."""
+    """Add the loss of labels to an output, and return it in the form that was requested."""
     architecture = config.architectures[0]
     given = {name: value for name, value in labels.items() if value is not None}
     if given:

@@ -96,9 +96,9 @@ class PretrainedBert(Pretrained):
         module = self.module.clone(
             capture=Capture(weights=output_attentions), keep_hidden=output_hidden_states
         )
-        out, seen = run(module, self.params, given, output_attentions)
+        out, variables = run(module, self.params, given, output_attentions)
         if output_attentions:
-            out = out.replace(attentions=Trace.from_variables(seen).attentions)
+            out = out.replace(attentions=Trace.from_variables(variables).attentions)
         return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
     def trace(
@@ -134,7 +134,7 @@ class PretrainedBert(Pretrained):
         """
         model_inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
-        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        return self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts or pairs of them; see `Pretrained.read`."""

@@ -102,9 +102,9 @@ class PretrainedDecoder(ChatModel):
         given |= self._longest(given) | self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
-        out, seen = run(module, self.params, given, output_attentions)
+        out, variables = run(module, self.params, given, output_attentions)
         if output_attentions:
-            out = out.replace(attentions=Trace.from_variables(seen).attentions)
+            out = out.replace(attentions=Trace.from_variables(variables).attentions)
         return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
     def generate(
@@ -277,8 +277,8 @@ class PretrainedDecoder(ChatModel):
                 one over the limit, or a second text.
         """
         reading = self.read(text, text_b, truncate=truncate)
-        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
-        return predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
+        trace = self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
+        return predicted(self, reading, trace, predictions, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts; see `Pretrained.read`. There is no second text."""
@@ -448,8 +448,8 @@ class PretrainedDecoder(ChatModel):
         special = self._special(moved, mask)
         reading = self._reading(moved, mask, special, self._decoded(moved, mask, special))
         written = np.arange(real.shape[1])[None] >= prompts_end[:, None]
-        seen = predicted(self, reading, self.seen(reading, capture), count)
-        return dataclasses.replace(seen, segments=written.astype(np.int32))
+        trace = predicted(self, reading, self.trace_tokens(reading, capture), count)
+        return dataclasses.replace(trace, segments=written.astype(np.int32))
 
     def _special(
         self, ids: Int[np.ndarray, "B S"], mask: Int[np.ndarray, "B S"]

@@ -191,7 +191,7 @@ class Pretrained(abc.ABC):
             )
         return found
 
-    def seen(
+    def trace_tokens(
         self, reading: TokenizedTexts, capture: Capture, *, allow_nonfinite: bool = False
     ) -> Trace:
         """Run the model on tokenized texts and trace its attention.

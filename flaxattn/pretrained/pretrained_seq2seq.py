@@ -118,9 +118,9 @@ class PretrainedSeq2Seq(SourceReader):
         if output_attentions:
             model_inputs.check_capture(capture, *self.counts())
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
-        out, seen = run(module, self.params, given, output_attentions)
+        out, variables = run(module, self.params, given, output_attentions)
         if output_attentions:
-            trace = Trace.from_variables(seen)
+            trace = Trace.from_variables(variables)
             sides = [side for side in SIDES if getattr(trace, side)]
             out = out.replace(
                 **{f"{side}_attentions": getattr(trace, f"{side}_attentions") for side in sides}
@@ -193,8 +193,8 @@ class PretrainedSeq2Seq(SourceReader):
         if not trace:
             return result
         reading = self._reread(source, ids[:, 0], prompt.shape[1], decoding)
-        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
-        return result, predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
+        found = self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
+        return result, predicted(self, reading, found, predictions, allow_nonfinite=allow_nonfinite)
 
     def with_targets(
         self,
@@ -271,8 +271,8 @@ class PretrainedSeq2Seq(SourceReader):
             return self.generate(text, **options, **settings)[1]
         reading = self.read(text, target, truncate=truncate)
         reading = reading if target is not None else self.with_source_as_target(reading)
-        seen = self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
-        return predicted(self, reading, seen, predictions, allow_nonfinite=allow_nonfinite)
+        trace = self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
+        return predicted(self, reading, trace, predictions, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize sources, and targets if given; see `Pretrained.read`."""

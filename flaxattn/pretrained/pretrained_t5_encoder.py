@@ -39,8 +39,10 @@ class PretrainedT5Encoder(SourceReader):
         given = self._source(input_ids, attention_mask) | self._masked(head_mask=head_mask)
         capture = Capture(weights=output_attentions)
         module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
-        out, seen = run(module, self.params, given, output_attentions)
-        out = out.replace(attentions=Trace.from_variables(seen).attentions) if seen else out
+        out, variables = run(module, self.params, given, output_attentions)
+        out = (
+            out.replace(attentions=Trace.from_variables(variables).attentions) if variables else out
+        )
         return answered(self.config, out, {"labels": labels}, return_dict)
 
     def trace(
@@ -55,7 +57,7 @@ class PretrainedT5Encoder(SourceReader):
         """Read a text, or several, and return their attention."""
         model_inputs.check_capture(capture, *self.counts())
         reading = self.read(text, text_b, truncate=truncate)
-        return self.seen(reading, capture, allow_nonfinite=allow_nonfinite)
+        return self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
 
     def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
         """Tokenize texts; see `Pretrained.read`."""

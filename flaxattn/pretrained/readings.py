@@ -74,8 +74,8 @@ def joined(
     source, target = (slice(start, start + n) for n in (lengths[0], lengths[-1]))
     extents = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     found = {
-        side: cut(seen, queries, keys)
+        side: cut(record, queries, keys)
         for side, (queries, keys) in extents.items()
-        if (seen := sides.get(side)) is not None
+        if (record := sides.get(side)) is not None
     }
     return dataclasses.replace(metadata, **found)

@@ -100,7 +100,7 @@ class SentenceRecipe(NamedTuple):
             is left out, and what is too long is cut.
         lower_case: Whether texts are written in small letters first.
         prompts: Text that is put before a text, by name.
-        default_prompt: Name of the prompt that is used unless another one is asked for.
+        default_prompt: Name of the prompt that is used unless another one is requested.
         pools_prompt: Whether the tokens of a prompt are pooled too.
     """
 

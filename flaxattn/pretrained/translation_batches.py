@@ -50,16 +50,16 @@ def translate(
     *,
     batch: int = 32,
     truncate: bool = False,
-    seen: Callable[[int], object] = lambda count: None,
+    on_done: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[Translation]:
     """Translate texts."""
     count = settings.get("num_return_sequences", 1)
     found = [Translation(("",) * count, (0.0,) * count) for _ in texts]
     filled = [number for number, text in enumerate(texts) if text.strip()]
-    seen(len(texts) - len(filled))
+    on_done(len(texts) - len(filled))
     rows = encode(model, [texts[number] for number in filled], truncate, filled)
-    generated = write(model, rows, batch=batch, seen=seen, **settings)
+    generated = write(model, rows, batch=batch, on_done=on_done, **settings)
     for number, hypotheses in zip(filled, generated, strict=True):
         words = tuple(writer(model).decode(h.ids.tolist()) for h in hypotheses)
         found[number] = Translation(words, tuple(h.score for h in hypotheses))
@@ -123,7 +123,7 @@ def write(
     rows: Sequence[Row],
     *,
     batch: int = 32,
-    seen: Callable[[int], object] = lambda count: None,
+    on_done: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[list[Hypothesis]]:
     """Write a target for each source of ids.
@@ -142,7 +142,7 @@ def write(
         for place, number in enumerate(members):
             mine = range(place * each, (place + 1) * each)
             found[number] = [Hypothesis(ids[i], float(scores[i])) for i in mine]
-        seen(len(members))
+        on_done(len(members))
     return found
 
 
@@ -153,7 +153,7 @@ def traced(
     *,
     batch: int = 32,
     truncate: bool = False,
-    seen: Callable[[int], object] = lambda count: None,
+    on_done: Callable[[int], object] = lambda count: None,
     **settings: Any,
 ) -> list[tuple[str, Trace]]:
     """Translations with their attention, one trace per text."""
@@ -169,7 +169,7 @@ def traced(
             trace = model.trace(some, generated, truncate=truncate, **settings)
         for place, number in enumerate(members):
             found[number] = generated[place], trace[place]
-        seen(len(members))
+        on_done(len(members))
     return [one for one in found if one is not None]
 
 

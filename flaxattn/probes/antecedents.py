@@ -57,11 +57,11 @@ def antecedents(document: Document) -> Iterator[Antecedents]:
     names these, and neither what the second does without such a word nor how agreement is known;
     both are ours.
     """
-    seen: set[tuple[str, int]] = set()
+    known: set[tuple[str, int]] = set()
     for number, mention in enumerate(document.mentions):
-        if (mention.entity, mention.head) in seen:
+        if (mention.entity, mention.head) in known:
             continue
-        seen.add((mention.entity, mention.head))
+        known.add((mention.entity, mention.head))
         before = [m for m in document.mentions[:number] if m.head < mention.head]
         heads = sorted({m.head for m in before})
         same = {m.head for m in before if m.entity == mention.entity}
@@ -119,17 +119,17 @@ def antecedent_scores(
 ) -> Iterator[MentionScores]:
     """Attention between the head of each mention with an antecedent and its candidates."""
     for one in antecedents(document):
-        asked, places = one.mention.head, one.candidates
+        requested, places = one.mention.head, one.candidates
         right, simple = one.right, one.simple
         if among_words:
-            others = [word for word in range(len(document.words)) if word != asked]
+            others = [word for word in range(len(document.words)) if word != requested]
             right = tuple(others.index(places[number]) for number in right)
             simple = {
                 name: None if answer is None else others.index(places[answer])
                 for name, answer in simple.items()
             }
             places = tuple(others)
-        row, column = weights[:, :, asked], weights[..., asked]
+        row, column = weights[:, :, requested], weights[..., requested]
         yield MentionScores(
             layers,
             heads,

@@ -51,9 +51,9 @@ def word_maps(
         raise InputError(
             f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
         )
-    for read, seen in whole_maps(model, map(annotated_text, sentences), reading):
-        weights = layer_weights(seen, seen.layers, allow_nan=True)
-        yield word_maps_of(weights, read.layout, seen.layers, seen.heads)
+    for read, record in whole_maps(model, map(annotated_text, sentences), reading):
+        weights = layer_weights(record, record.layers, allow_nan=True)
+        yield word_maps_of(weights, read.layout, record.layers, record.heads)
 
 
 def whole_maps(

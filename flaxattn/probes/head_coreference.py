@@ -228,12 +228,12 @@ def document_maps(
             waiting[name] = cut
             yield Text(0, name, cut.document.text, None, document.file, document.line)
 
-    for read, seen in whole_maps(model, texts(), dataclasses.replace(reading, truncate=False)):
+    for read, record in whole_maps(model, texts(), dataclasses.replace(reading, truncate=False)):
         cut = waiting.pop(read.text.id)
-        weights = layer_weights(seen, seen.layers, allow_nan=True)
+        weights = layer_weights(record, record.layers, allow_nan=True)
         between = between_words(np.asarray(weights, np.float32), cut.positions)[1]
         yield DocumentMaps(
-            cut.document, between, seen.layers, seen.heads, cut.number, cut.positions
+            cut.document, between, record.layers, record.heads, cut.number, cut.positions
         )
 
 
@@ -275,8 +275,8 @@ def judged_mentions(maps: DocumentMaps) -> Iterator[JudgedMention]:
     scores = antecedent_scores(document, weights, layers, heads)
     for one, of_heads in zip(antecedents(document), scores, strict=True):
         right = [positions[one.candidates[place]] for place in one.right]
-        asked = positions[one.mention.head]
-        yield JudgedMention(number, document.id, document.text, asked, right, of_heads)
+        requested = positions[one.mention.head]
+        yield JudgedMention(number, document.id, document.text, requested, right, of_heads)
 
 
 def pronoun_maps(
@@ -299,7 +299,7 @@ def pronoun_maps(
             waiting[name] = number, one
             yield Text(0, name, one.text, None, one.file, one.line)
 
-    for read, seen in whole_maps(model, texts(), reading):
+    for read, record in whole_maps(model, texts(), reading):
         number, one = waiting.pop(read.text.id)
         pronoun, *candidates = _places(model, one, read)
         if not pronoun or not all(candidates):
@@ -307,13 +307,13 @@ def pronoun_maps(
             reading.problems.report(Problem(one.file, one.line, "", "no-tokens", message))
             continue
         scores = pronoun_scores(
-            layer_weights(seen, seen.layers, allow_nan=True),
+            layer_weights(record, record.layers, allow_nan=True),
             pronoun,
             candidates,
             one.right,
             group=one.group,
-            layers=seen.layers,
-            heads=seen.heads,
+            layers=record.layers,
+            heads=record.heads,
             pooling=pooling,
         )
         right = [] if one.right is None else [candidates[one.right]]

@@ -208,7 +208,7 @@ def _best(scores: Sequence[LabelScores], probes: Sequence[LabelProbe | None]) ->
     usable = [place for place, probe in enumerate(probes) if probe is not None]
     if not usable:
         raise InputError(
-            "every hidden state that was asked for is NaN or infinite\n"
+            "every hidden state that was requested is NaN or infinite\n"
             "expected one that a probe can be fitted to\ncompare the checkpoint with the original"
         )
     known = [place for place in usable if scores[place].held_out == scores[place].held_out]
@@ -227,13 +227,13 @@ def _baselines(
             types.setdefault(kind, Counter())[label] += 1
     common = _commonest(every)
     usual = {kind: _commonest(counts) for kind, counts in types.items()}
-    asked = [pair for text in test for pair in zip(text.types, labels(text), strict=True)]
-    asked = [pair for pair in asked if pair[1] is not None]
+    requested = [pair for text in test for pair in zip(text.types, labels(text), strict=True)]
+    requested = [pair for pair in requested if pair[1] is not None]
     right = [
-        sum(label == guess(kind) for kind, label in asked)
+        sum(label == guess(kind) for kind, label in requested)
         for guess in (lambda kind: common, lambda kind: usual.get(kind, common))
     ]
-    return right[0] / len(asked), right[1] / len(asked)
+    return right[0] / len(requested), right[1] / len(requested)
 
 
 def _commonest(counts: Counter[str]) -> str:

@@ -148,14 +148,14 @@ def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
     Raises:
         InputError: If there is no such file, it is no probe, or it is damaged.
     """
-    said, tensors = unpacked(_KIND, path)
-    return _probe(Path(path), said, tensors)
+    notes, tensors = unpacked(_KIND, path)
+    return _probe(Path(path), notes, tensors)
 
 
-def _probe(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
+def _probe(file: Path, message: str, tensors: Mapping[str, np.ndarray]) -> SavedProbe:
     found = {name: array.shape for name, array in tensors.items()}
     try:
-        head = json.loads(said)
+        head = json.loads(message)
         version, kind = int(head["format"]), str(head["kind"])
         facts: dict[str, Any] = {name: _frozen(fact) for name, fact in dict(head["facts"]).items()}
         digests, notes = dict(head["sha256"]), dict(head["notes"])

@@ -257,12 +257,12 @@ def _errors(
     """Mean absolute error of each sentence under a map: of pairs, or of words."""
     there = jnp.arange(vectors.shape[1])[None] < sizes[:, None]
     apart = jnp.einsum("bwe,re->bwr", vectors, one, precision=jax.lax.Precision.HIGHEST)
-    said = (apart**2).sum(-1)
+    facts = (apart**2).sum(-1)
     if wanted.ndim == 3:
         inner = jnp.einsum("bwr,bvr->bwv", apart, apart, precision=jax.lax.Precision.HIGHEST)
-        said = said[:, :, None] + said[:, None, :] - 2 * inner
+        facts = facts[:, :, None] + facts[:, None, :] - 2 * inner
         there = there[:, :, None] & there[:, None, :]
-    errors = jnp.where(there, abs(wanted - said), 0)
+    errors = jnp.where(there, abs(wanted - facts), 0)
     axes = tuple(range(1, wanted.ndim))
     return errors.sum(axes) / jnp.maximum(there.sum(axes), 1).astype(jnp.float32)
 

@@ -74,7 +74,7 @@ def evidence_table(claims: Sequence[Claim]) -> bytes:
 
 
 def corpus_gold(
-    corpus: "ScoredCorpus", columns: Mapping[str, ScoreSpec], asked: ScoreOptions
+    corpus: "ScoredCorpus", columns: Mapping[str, ScoreSpec], options: ScoreOptions
 ) -> Gold:
     """Make the gold pairs of the texts of a corpus, as a page asks for them."""
     from flaxattn.measures.corpus_pairs import text_pairs
@@ -83,7 +83,7 @@ def corpus_gold(
 
     def gold(number: int, trace: "Trace") -> "Mapping[str, Sequence[GoldPairs]]":
         text = corpus.texts[number]
-        return {side: text_pairs(columns, trace, text, asked, side, corpus.model)}
+        return {side: text_pairs(columns, trace, text, options, side, corpus.model)}
 
     return gold
 

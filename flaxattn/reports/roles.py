@@ -117,7 +117,7 @@ def roles_report(
     rows = rows_of(corpus, found, seed)
     pages = head_pages(heads, corpus, claims, "score", rows, page.other_reports)
     settings = {**dataclasses.asdict(heads.options), **dataclasses.asdict(test), **heads.settings}
-    said = {
+    contents = {
         **corpus.facts,
         "settings": {**settings, "evidence": page.evidence},
         "seed": seed,
@@ -133,7 +133,7 @@ def roles_report(
         drawn[OVERLAP] = plot_role_overlap
     return Report(
         "roles",
-        said,
+        contents,
         rows,
         {name: functools.partial(plot, found) for name, plot in drawn.items()},
         {EVIDENCE: evidence_table(claims)},

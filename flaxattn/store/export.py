@@ -77,8 +77,8 @@ def _texts(store: Store, examples: Sequence[int]) -> Iterator[tuple[str, Mapping
 
 def _rows(store: Store, examples: Sequence[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Number and origin of each text."""
-    for asked in examples:
-        example, shard = store.shard_of(asked)
+    for requested in examples:
+        example, shard = store.shard_of(requested)
         place = example - shard.manifest.start
         columns = ["example", "id", "file", "line", "text", "text_b", "truncated"]
         (row,) = shard.table(TEXTS, columns, (place, place + 1)).to_pylist()
@@ -97,53 +97,56 @@ def _npz(folder: Path, name: str, trace: Trace) -> None:
     for field in ("decoder_tokens", "written"):
         if rows := getattr(trace, field):
             arrays[field] = np.array(rows[0], str)
-    for side, seen in trace.sides.items():
-        arrays |= {f"{side}.layers": np.array(seen.layers), f"{side}.heads": np.array(seen.heads)}
+    for side, record in trace.sides.items():
+        arrays |= {
+            f"{side}.layers": np.array(record.layers),
+            f"{side}.heads": np.array(record.heads),
+        }
         for field in FIELDS:
-            if (array := getattr(seen, field)) is not None:
+            if (array := getattr(record, field)) is not None:
                 arrays[f"{side}.{field}"] = _exact(array, field)[:, 0]
-        arrays |= {f"{side}.{n}": np.asarray(array)[:, 0] for n, array in seen.stats.items()}
+        arrays |= {f"{side}.{n}": np.asarray(array)[:, 0] for n, array in record.stats.items()}
     np.savez(folder / f"{name}.npz", **arrays)  # no objects, so nothing is pickled
 
 
 def _weights(trace: Trace) -> dict[str, AttentionRecord]:
     """The sides that hold whole weights."""
-    sides = {side: seen for side, seen in trace.sides.items() if seen.weights is not None}
+    sides = {side: record for side, record in trace.sides.items() if record.weights is not None}
     if not sides:
         raise InputError(
             "this format is of attention weights, and the store holds none\n"
             "export --format npz or csv, or extract with --capture weights"
         )
-    for seen in sides.values():
-        seen.require_whole("This format")
+    for record in sides.values():
+        record.require_whole("This format")
     return sides
 
 
 def _npy(folder: Path, name: str, trace: Trace) -> None:
     """Hugging Face's tuples: a file per layer."""
     sides = _weights(trace)
-    for side, seen in sides.items():
+    for side, record in sides.items():
         field = "attentions" if len(sides) == 1 else f"{side}_attentions"
-        for layer, array in zip(seen.layers, _exact(seen.weights, "weights"), strict=True):
+        for layer, array in zip(record.layers, _exact(record.weights, "weights"), strict=True):
             np.save(folder / f"{name}.{field}.{layer:02d}.npy", array, allow_pickle=False)
 
 
 def _bertviz(folder: Path, name: str, trace: Trace) -> None:
     """Arguments of BertViz's functions."""
-    sides, said = _weights(trace), {}
+    sides, facts = _weights(trace), {}
     if "cross" in sides:
         target = trace.decoder_tokens or trace.written
-        said = {"encoder_tokens": list(trace.tokens[0]), "decoder_tokens": list(target[0])}
+        facts = {"encoder_tokens": list(trace.tokens[0]), "decoder_tokens": list(target[0])}
     else:
-        said["tokens"] = list(trace.tokens[0])
+        facts["tokens"] = list(trace.tokens[0])
         second = (
             [] if trace.segments is None else np.flatnonzero(np.asarray(trace.segments)[0] == 1)
         )
-        said["sentence_b_start"] = int(second[0]) if len(second) else None
-    for side, seen in sides.items():
-        weights = as_float32(np.asarray(seen.weights), "weights").astype(np.float64)
-        said[f"{side}_attention" if "cross" in sides else "attention"] = weights.round(6).tolist()
-    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+        facts["sentence_b_start"] = int(second[0]) if len(second) else None
+    for side, record in sides.items():
+        weights = as_float32(np.asarray(record.weights), "weights").astype(np.float64)
+        facts[f"{side}_attention" if "cross" in sides else "attention"] = weights.round(6).tolist()
+    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 

@@ -168,7 +168,7 @@ def claimed(store: Path, part: tuple[int, int] | None) -> Iterator[None]:
 def run(
     store: Path,
     model: Models,
-    asked: JobSpec,
+    spec: JobSpec,
     options: Options,
     *,
     part: tuple[int, int] | None = None,
@@ -178,10 +178,10 @@ def run(
     """A job in a folder that the caller has claimed; see `extract_to`."""
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
-    check_request(list(models.values()), asked)
-    files = find_inputs(asked.inputs, folder=store, kind=asked.kind)
+    check_request(list(models.values()), spec)
+    files = find_inputs(spec.inputs, folder=store, kind=spec.kind)
     works = [
-        _planned(store / name if name else store, one, asked, files, watcher)
+        _planned(store / name if name else store, one, spec, files, watcher)
         for name, one in models.items()
     ]
     plan = works[0].plan
@@ -201,10 +201,10 @@ def run(
 
 
 def _planned(
-    store: Path, model: Pretrained, asked: JobSpec, files: Sequence[InputFile], watcher: Watcher
+    store: Path, model: Pretrained, spec: JobSpec, files: Sequence[InputFile], watcher: Watcher
 ) -> StoreWork:
     """A store with its plan, found there or made."""
-    plan, measure, size = prepare_arguments(model, asked, files)
+    plan, measure, size = prepare_arguments(model, spec, files)
     return StoreWork(
         store, prepare(store, plan, files, measure, size, note=watcher.planning), model
     )
@@ -251,22 +251,22 @@ def refuse_started(store: Path) -> None:
         )
 
 
-def survey(store: Path, model: Models, asked: JobSpec, watcher: Watcher | None = None) -> JobReport:
+def survey(store: Path, model: Models, spec: JobSpec, watcher: Watcher | None = None) -> JobReport:
     """Describe what a job would do. Only temporary files are written."""
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
-    check_request(list(models.values()), asked)
+    check_request(list(models.values()), spec)
     name, first = next(iter(models.items()))
     whole = store / name if name else store
     with tempfile.TemporaryDirectory() as folder:
         kept = store if kept_inputs(store) else Path(folder)
-        files = find_inputs(asked.inputs, folder=kept, kind=asked.kind)
-        plan, measure, size = prepare_arguments(first, asked, files)
+        files = find_inputs(spec.inputs, folder=kept, kind=spec.kind)
+        plan, measure, size = prepare_arguments(first, spec, files)
         if found := read_plan(whole):
             check_same(whole, found, plan)
             plan = found
         else:
-            bad = BadRows(asked.settings.on_error, Path(folder))
+            bad = BadRows(spec.settings.on_error, Path(folder))
             plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
     works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
     report = report_of(store, works, time.monotonic() - started)

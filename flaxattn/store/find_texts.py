@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding texts in a store: those that are there, those with some words, the one of an id.
 
-Tables are read a group of rows at a time, and no further than what was asked for; no map is read.
+Tables are read a group of rows at a time, and no further than what was requested; no map is read.
 """
 
 import bisect

@@ -122,13 +122,13 @@ def check_head_number(store: Store, number: HeadNumber) -> None:
             f"It has {', '.join(about.statistics)}.\n"
             "To have another, extract with --stats entropy,distance,max"
         )
-    for name, asked, there in (
+    for name, requested, there in (
         ("layer", number.layer, about.layers),
         ("head", number.head, about.heads),
     ):
-        if asked not in there:
+        if requested not in there:
             raise InputError(
-                f"Side {number.side} has no {name} {asked}.\n"
+                f"Side {number.side} has no {name} {requested}.\n"
                 f"Its {name}s are {', '.join(map(str, there))}."
             )
 

@@ -110,11 +110,11 @@ class Watcher:
         """A shard is on the disk, in one store or in that of each model."""
 
 
-def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
+def check_request(models: Sequence[Pretrained], spec: JobSpec) -> None:
     """Refuse what can be refused without reading the corpus."""
     check_alike(models)
-    model, settings = models[0], asked.settings
-    model_inputs.check_capture(asked.capture, *model.counts())
+    model, settings = models[0], spec.settings
+    model_inputs.check_capture(spec.capture, *model.counts())
     if settings.reduce:
         OnlineMoments(*settings.reduce)
     if settings.on_error not in POLICIES:
@@ -127,7 +127,7 @@ def check_request(models: Sequence[Pretrained], asked: JobSpec) -> None:
             raise InputError(f"{name} is {value}, expected at least 1")
     if settings.shard_texts > SHARD_TEXTS:
         raise InputError(f"shard_texts is {settings.shard_texts}, expected at most {SHARD_TEXTS}")
-    measure_for(model, asked.columns.pair is not None)
+    measure_for(model, spec.columns.pair is not None)
 
 
 def refuse_texts(inputs: Sequence[Any]) -> None:
@@ -149,15 +149,15 @@ def refuse_texts(inputs: Sequence[Any]) -> None:
 
 
 def prepare_arguments(
-    model: Pretrained, asked: JobSpec, files: Sequence[InputFile]
+    model: Pretrained, spec: JobSpec, files: Sequence[InputFile]
 ) -> tuple[JobPlan, Any, Any]:
     """Return the arguments of `make_plan`: a plan without shards, and measures of texts."""
-    reduce = tuple(kind for kind in KINDS if kind in asked.settings.reduce)
-    settings = dataclasses.replace(asked.settings, reduce=reduce)
-    plan = JobPlan(fingerprint(files), asked.columns, mark(model), asked.capture, settings)
+    reduce = tuple(kind for kind in KINDS if kind in spec.settings.reduce)
+    settings = dataclasses.replace(spec.settings, reduce=reduce)
+    plan = JobPlan(fingerprint(files), spec.columns, mark(model), spec.capture, settings)
     which = sides(model.config)
-    measure = measure_for(model, asked.columns.pair is not None)
-    return plan, measure, lambda size: raw_bytes(asked.capture, which, size)
+    measure = measure_for(model, spec.columns.pair is not None)
+    return plan, measure, lambda size: raw_bytes(spec.capture, which, size)
 
 
 def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> JobReport:

@@ -102,7 +102,7 @@ class JobPlan:
 
     def compare(self, other: "JobPlan") -> list[str]:
         """Describe differences between two requests; empty if their stores would be the same."""
-        before, now = self._asked(), other._asked()
+        before, now = self._request(), other._request()
         names = [name for name in now if before.get(name) != now[name]]
         names += [name for name in before if name not in now]
         return [f"{n} {_short(before.get(n))} -> {_short(now.get(n))}" for n in names]
@@ -139,11 +139,11 @@ class JobPlan:
         return self.file_sha256 or hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
-    def asked_sha256(self) -> str:
+    def request_sha256(self) -> str:
         """Digest of what is asked, known before the corpus was gone through."""
-        return hashlib.sha256(json.dumps(self._asked(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._request(), sort_keys=True).encode()).hexdigest()
 
-    def _asked(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         """Settings that decide the content of a store, by the names a person knows."""
         model, fields = dataclasses.asdict(self.model), dataclasses.asdict(self.settings)
         model.pop("name")

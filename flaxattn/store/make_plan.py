@@ -28,7 +28,7 @@ from flaxattn.store.job_plan import PLAN, JobPlan, ShardPlan, read_plan
 from flaxattn.store.plan_sums import check_plan_files, write_sums
 from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS, PLAN_SEAL
 
-_ASKED = b"flaxattn.asked"
+_REQUEST = b"flaxattn.request"
 _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024
 _LONGEST_SHARD = 2**26  # characters
@@ -40,7 +40,7 @@ Note = Callable[[int, int], object]
 
 def prepare(
     store: Path,
-    asked: JobPlan,
+    request: JobPlan,
     files: Sequence[InputFile],
     measure: Measure,
     bytes_of: Bytes,
@@ -53,13 +53,15 @@ def prepare(
     """
     with locked(store / ".plan.lock"):
         if found := read_plan(store):
-            check_same(store, found, asked)
+            check_same(store, found, request)
             return found
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
         private: dict[str, int] = dict.fromkeys((INPUTS, ERRORS), _mode(files))  # they hold texts
         with written_whole(store, last=PLAN, modes=private) as staging:
-            bad = BadRows(asked.settings.on_error, staging)
-            plan = make_plan(asked, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note)
+            bad = BadRows(request.settings.on_error, staging)
+            plan = make_plan(
+                request, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note
+            )
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
             write_sums(staging, PLAN_SEAL, PLAN, INPUTS)
             if (staging / ERRORS).is_file():
@@ -68,7 +70,7 @@ def prepare(
 
 
 def make_plan(
-    asked: JobPlan,
+    request: JobPlan,
     files: Sequence[InputFile],
     measure: Measure,
     bytes_of: Bytes,
@@ -78,12 +80,12 @@ def make_plan(
     note: Note | None = None,
 ) -> JobPlan:
     """Go over a corpus, and cut it into shards."""
-    texts = _measured(asked, files, measure, bad)
-    texts = itertools.islice(texts, asked.settings.limit)
+    texts = _measured(request, files, measure, bad)
+    texts = itertools.islice(texts, request.settings.limit)
     shards: list[ShardPlan] = []
     tokens = cut = 0
-    with nullcontext(_drop) if keep is None else _kept(keep, asked) as write:
-        for shard, members in _shards(texts, asked, bytes_of):
+    with nullcontext(_drop) if keep is None else _kept(keep, request) as write:
+        for shard, members in _shards(texts, request, bytes_of):
             shards.append(shard)
             write(members)
             tokens += shard.tokens
@@ -94,14 +96,14 @@ def make_plan(
         left_out = f", {sum(bad.counts.values())} problems" if bad.counts else ""
         raise InputError(
             f"no text to read in {', '.join(file.name for file in files[:8])}\n"
-            f"received {bad.seen} rows{left_out}\ngive files that hold texts"
+            f"received {bad.rows_read} rows{left_out}\ngive files that hold texts"
         )
-    if fingerprint(files) != asked.files:
+    if fingerprint(files) != request.files:
         raise InputError(
             "a file of the corpus changed while it was read\nstart again when nobody writes to it"
         )
     return dataclasses.replace(
-        asked,
+        request,
         texts=shards[-1].stop,
         tokens=tokens,
         bytes=sum(shard.bytes for shard in shards),
@@ -119,7 +121,7 @@ def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
     path, shard = store / INPUTS, plan.shards[number]
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if (file.metadata.metadata or {}).get(_ASKED) != plan.asked_sha256.encode():
+            if (file.metadata.metadata or {}).get(_REQUEST) != plan.request_sha256.encode():
                 raise ValueError("it belongs to another plan")
             rows = file.read_row_group(number).to_pylist()
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -148,10 +150,10 @@ def _unusable(path: Path, reason: str) -> InputError:
     )
 
 
-def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
+def check_same(store: Path, found: JobPlan, request: JobPlan) -> None:
     """Refuse to go on with a store of another plan, or with one whose plan was damaged."""
     check_plan_files(store, found.sha256)
-    if changes := found.compare(asked):
+    if changes := found.compare(request):
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise InputError(
             f"{store} holds another extraction\nchanged: {'; '.join(changes[:4])}{more}\n"
@@ -160,32 +162,32 @@ def check_same(store: Path, found: JobPlan, asked: JobPlan) -> None:
 
 
 def _measured(
-    asked: JobPlan, files: Sequence[InputFile], measure: Measure, bad: BadRows
+    request: JobPlan, files: Sequence[InputFile], measure: Measure, bad: BadRows
 ) -> Iterator[Measured]:
     """Texts that the model can read, numbered."""
     paths = {file.name: str(file.path) for file in files}
     index = 0
-    for group in _groups(read_texts(files, asked.columns, bad)):
-        seconds = None if asked.columns.pair is None else [text.text_b or "" for text in group]
+    for group in _groups(read_texts(files, request.columns, bad)):
+        seconds = None if request.columns.pair is None else [text.text_b or "" for text in group]
         sizes = measure([text.text for text in group], seconds)
         for text, size in zip(group, sizes, strict=True):
-            if problem := _unfit(asked, paths[text.file], text, size):
+            if problem := _unfit(request, paths[text.file], text, size):
                 bad.report(problem)
             else:
                 yield dataclasses.replace(text, index=index), size
                 index += 1
 
 
-def _unfit(asked: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
+def _unfit(request: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
     """Why the model cannot read a text."""
-    code, column, wrong = "too-many-tokens", asked.columns.text, text.text
+    code, column, wrong = "too-many-tokens", request.columns.text, text.text
     if not size.source:
         return Problem(path, text.line, column, "empty", "the text has no token", excerpt(wrong))
     excess = size.source_cut or size.target_cut
-    if asked.settings.truncate or not excess:
+    if request.settings.truncate or not excess:
         return None
     if not size.source_cut:
-        column, wrong = asked.columns.pair or column, text.text_b
+        column, wrong = request.columns.pair or column, text.text_b
     message = f"{size.limit + excess} tokens, the model takes {size.limit}"
     return Problem(path, text.line, column, code, message, excerpt(wrong))
 
@@ -205,15 +207,15 @@ def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
 
 
 def _shards(
-    texts: Iterator[Measured], asked: JobPlan, bytes_of: Bytes
+    texts: Iterator[Measured], request: JobPlan, bytes_of: Bytes
 ) -> Iterator[tuple[ShardPlan, list[Measured]]]:
     """Texts of one shard after another: as many as fit."""
     members: list[Measured] = []
     tokens = used = length = 0
     for text, length_of in texts:
         size, characters = bytes_of(length_of), _length(text)
-        full = used + size > asked.settings.shard_bytes or length + characters > _LONGEST_SHARD
-        if members and (full or len(members) == asked.settings.shard_texts):
+        full = used + size > request.settings.shard_bytes or length + characters > _LONGEST_SHARD
+        if members and (full or len(members) == request.settings.shard_texts):
             yield _shard(members, tokens, used), members
             members, tokens, used, length = [], 0, 0, 0
         members.append((text, length_of))
@@ -236,7 +238,7 @@ def _drop(_: Sequence[Measured]) -> None:
 
 
 @contextmanager
-def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Measured]], None]]:
+def _kept(path: Path, request: JobPlan) -> Iterator[Callable[[Sequence[Measured]], None]]:
     """A Parquet file that takes the texts of one shard after another."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -244,7 +246,7 @@ def _kept(path: Path, asked: JobPlan) -> Iterator[Callable[[Sequence[Measured]],
     strings = ("id", "text", "text_b", "file")
     fields = [(name, pa.string() if name in strings else pa.int64()) for name in _FIELDS]
     fields += [(name, pa.int64()) for name in TextSize._fields]
-    schema = pa.schema(fields, metadata={_ASKED: asked.asked_sha256.encode()})
+    schema = pa.schema(fields, metadata={_REQUEST: request.request_sha256.encode()})
     values = operator.attrgetter(*_FIELDS)
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(path, schema, **options) as writer:

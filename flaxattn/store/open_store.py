@@ -214,13 +214,13 @@ class Store:
         """
         example, shard = self.shard_of(example)
         side, _, field = name.partition(".")
-        said = shard.sides.get(side, {"arrays": {}, "stats": {}, "layers": [], "heads": []})
-        layers = _indices(layer, said["layers"], "layer", name)
-        heads = _indices(head, said["heads"], "head", name)
-        if field in said["stats"]:
+        facts = shard.sides.get(side, {"arrays": {}, "stats": {}, "layers": [], "heads": []})
+        layers = _indices(layer, facts["layers"], "layer", name)
+        heads = _indices(head, facts["heads"], "head", name)
+        if field in facts["stats"]:
             found = shard.statistic(shard.tokens(example, [name]), side, field)
             found = found[np.ix_(layers, heads)]
-        elif field in said["arrays"]:
+        elif field in facts["arrays"]:
             found = shard.values(name, example, layers, heads)
             if not raw:
                 found = as_float32(found, field)
@@ -228,7 +228,9 @@ class Store:
             held = [f"{s}.{n}" for s, t in shard.sides.items() for n in (*t["arrays"], *t["stats"])]
             raise InputError(f"{self.path} holds no {name}\nit holds {', '.join(held)}")
         axes = tuple(
-            i for i, asked in enumerate((layer, head)) if asked is not None and not np.ndim(asked)
+            i
+            for i, requested in enumerate((layer, head))
+            if requested is not None and not np.ndim(requested)
         )
         return found.squeeze(axes)
 
@@ -373,9 +375,9 @@ def _check_plan(plan: Any) -> None:
             raise ValueError(f"its field {field} cannot be {plan[field]!r:.80}")
 
 
-def _indices(asked: Numbers, known: Sequence[int], what: str, name: str) -> list[int]:
-    """Places of the numbers asked for."""
-    wanted = known if asked is None else np.atleast_1d(asked).tolist()
+def _indices(numbers: Numbers, known: Sequence[int], what: str, name: str) -> list[int]:
+    """Places of the numbers requested."""
+    wanted = known if numbers is None else np.atleast_1d(numbers).tolist()
     if missing := [number for number in wanted if number not in known]:
         raise InputError(
             f"{name} of {what} {missing[0]} was not captured\n"
@@ -405,10 +407,10 @@ def as_xarray(trace: Trace) -> Any:
         for dimension in (kind, f"{kind}_key"):
             labels[dimension] = np.arange(count)
             labels[f"{kind}_token"] = (kind, list(tokens[kind][0]))
-    for side, seen in trace.sides.items():
+    for side, record in trace.sides.items():
         where = places(side, "target" in size)
-        labels |= {f"{side}_layer": list(seen.layers), f"{side}_head": list(seen.heads)}
-        found |= _variables(side, seen, where, labels)
+        labels |= {f"{side}_layer": list(record.layers), f"{side}_head": list(record.heads)}
+        found |= _variables(side, record, where, labels)
     return xarray.Dataset(found, coords=labels)
 
 

@@ -91,7 +91,7 @@ def size_of(nodes: Sequence[Mapping[str, Any]], options: RayOptions) -> ClusterS
 
 
 def _room(machine: Mapping[str, float], gpus: int, cpus: float) -> int:
-    """Workers on one machine: one for its devices where no GPU is asked for."""
+    """Workers on one machine: one for its devices where no GPU is requested."""
     if not gpus:
         return 1
     by_cpu = machine["CPU"] // cpus if cpus else machine["GPU"]

@@ -252,13 +252,13 @@ class Shard:
         self, tokens: Mapping[str, pa.Table], side: str, name: str
     ) -> Shaped[np.ndarray, "L H Q *R"]:
         """A statistic of one text."""
-        said = self.sides[side]
+        facts = self.sides[side]
         kind = rows_of(name, places(side, self._with_target))
-        heads = (len(said["layers"]), len(said["heads"]), *said["stats"][name][1:])
+        heads = (len(facts["layers"]), len(facts["heads"]), *facts["stats"][name][1:])
         with consistent(self.folder / TOKENS):
             column = tokens[kind][f"{side}.{name}"].combine_chunks()
             values = column.flatten().to_numpy(zero_copy_only=False)
-            if values.dtype.name != said["stats"][name][0]:
+            if values.dtype.name != facts["stats"][name][0]:
                 raise TypeError(name)
             return np.moveaxis(values.reshape(len(column), *heads), 0, 2)
 
@@ -300,13 +300,13 @@ class Shard:
         whole: Mapping[str, np.ndarray] | None,
     ) -> AttentionRecord:
         """The record of one side."""
-        said = self.sides[side]
-        every = range(len(said["layers"])), range(len(said["heads"]))
+        facts = self.sides[side]
+        every = range(len(facts["layers"])), range(len(facts["heads"]))
         arrays: dict[str, Any] = {}
-        for name in said["arrays"]:
+        for name in facts["arrays"]:
             array = self.values(f"{side}.{name}", example, *every, whole)
             arrays[name] = array[:, None] if name in OF_MAPS else array.swapaxes(1, 2)[:, None]
-        stats: Any = {name: self.statistic(tokens, side, name)[:, None] for name in said["stats"]}
+        stats: Any = {name: self.statistic(tokens, side, name)[:, None] for name in facts["stats"]}
         windows: dict[str, Any] = {
             f"{axis}_window": (start, start + row[f"{side}_{count}"])
             for axis, count in (("query", "queries"), ("key", "keys"))
@@ -315,11 +315,11 @@ class Shard:
         return AttentionRecord(
             **arrays,
             stats=stats,
-            layers=tuple(said["layers"]),
-            heads=tuple(said["heads"]),
+            layers=tuple(facts["layers"]),
+            heads=tuple(facts["heads"]),
             implementation=implementation,
-            scale=said.get("scale"),
-            sliding_windows=windows_from_json(said.get("sliding_windows", ())),
+            scale=facts.get("scale"),
+            sliding_windows=windows_from_json(facts.get("sliding_windows", ())),
             **windows,
         )
 

@@ -87,7 +87,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         }
 
     held = [name for name in BESIDE if _is_there(getattr(trace, name))]
-    sides = {side: of(seen) for side, seen in trace.sides.items()}
+    sides = {side: of(one) for side, one in trace.sides.items()}
     return {"model": trace.model, "fields": held, "sides": sides}
 
 
@@ -116,8 +116,8 @@ def check(items: Sequence[Item], start: int, stop: int) -> dict[str, Any]:
                 f"{wrong or 'it was captured otherwise than the first text of its shard'}\n"
                 "give traces of one text each, without padding, all of one capture"
             )
-    for side, said in common["sides"].items():
-        for name, (dtype, *_) in said["arrays"].items():
+    for side, facts in common["sides"].items():
+        for name, (dtype, *_) in facts["arrays"].items():
             if dtype not in DTYPES:
                 raise InputError(
                     f"{side}.{name} is {dtype}; a store takes {', '.join(DTYPES)}\n"
@@ -140,9 +140,9 @@ def _wrong(trace: Trace) -> str:
         for name, values in (_beside(trace, kind) | _ends(trace, kind)).items():
             if values is not None and len(values) != count:
                 return f"{len(values)} values of {name} are beside {count} tokens of its {kind}"
-    for side, seen in sides.items():
+    for side, record in sides.items():
         where = places(side, "target" in size)
-        for name, array, shape in _expected(seen, where, size):
+        for name, array, shape in _expected(record, where, size):
             if tuple(array.shape[: len(shape)]) != shape:
                 return f"{side}.{name} has shape {array.shape}, its tokens want {shape}"
     return ""
@@ -185,8 +185,8 @@ def texts_table(items: Sequence[Item]) -> pa.Table:
     }
     texts = [tuple(trace.texts[0]) if trace.texts else () for trace in traces]
     for place, name in enumerate(("text", "text_b")):
-        said = [text[place] if len(text) > place else None for text in texts]
-        columns[name] = pa.array(said, pa.string())
+        facts = [text[place] if len(text) > place else None for text in texts]
+        columns[name] = pa.array(facts, pa.string())
     cut = [trace.truncated[0] if len(trace.truncated) else None for trace in traces]
     columns["truncated"] = pa.array(cut, pa.int32())
     sizes = [lengths(trace) for trace in traces]
@@ -240,8 +240,8 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
     made = {name: pa.array(values, types.get(name, pa.int64())) for name, values in columns.items()}
     sides = pa.array(kinds, pa.string()).dictionary_encode()
     table = pa.table({"example": made.pop("example"), "side": sides, **made})
-    for side, said in describe(items[0][1])["sides"].items():
-        for name in said["stats"]:
+    for side, facts in describe(items[0][1])["sides"].items():
+        for name in facts["stats"]:
             table = table.append_column(f"{side}.{name}", _statistic(items, side, name, kinds))
     return table
 
@@ -292,9 +292,9 @@ def _rows(statistic: Any) -> Shaped[np.ndarray, "Q width"]:
 def heads_table(items: Sequence[Item]) -> pa.Table | None:
     """The table of heads; None where no statistic has a mean."""
     parts = []
-    for side, seen in items[0][1].sides.items():
-        names = [name for name in seen.stats if name not in NO_MEAN]
-        heads = [(layer, head) for layer in seen.layers for head in seen.heads]
+    for side, record in items[0][1].sides.items():
+        names = [name for name in record.stats if name not in NO_MEAN]
+        heads = [(layer, head) for layer in record.layers for head in record.heads]
         columns: dict[str, Any] = {
             "example": np.repeat([text.index for text, _ in items], len(heads)),
             "side": pa.array([side] * len(items) * len(heads)).dictionary_encode(),
@@ -316,9 +316,9 @@ def heads_table(items: Sequence[Item]) -> pa.Table | None:
 
 def arrays(items: Sequence[Item]) -> Iterator[tuple[str, Shaped[np.ndarray, "L H N *rest"]]]:
     """The arrays of a shard, one at a time, each with its name."""
-    for side, seen in items[0][1].sides.items():
+    for side, record in items[0][1].sides.items():
         for name in FIELDS:
-            if getattr(seen, name) is not None:
+            if getattr(record, name) is not None:
                 parts = [np.asarray(getattr(getattr(t, side), name))[:, 0] for _, t in items]
                 yield f"{side}.{name}", _joined(parts, name)
 

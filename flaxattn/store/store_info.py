@@ -30,7 +30,7 @@ def describe(store: Store) -> dict[str, Any]:
     there = store.shards
     sizes = shard_sizes(store.path)
     size, texts = sum(sizes[number] for number in there), len(store.examples)
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "texts": len(store),
         "texts_present": texts,
         "shards": len(store.plan["shards"]),
@@ -41,10 +41,10 @@ def describe(store: Store) -> dict[str, Any]:
         "plan_sha256": store.plan_sha256,
     }
     if there:
-        said["nonfinite_rows"] = sum(store.shard(number).manifest.nonfinite for number in there)
+        facts["nonfinite_rows"] = sum(store.shard(number).manifest.nonfinite for number in there)
         traces = store.shard(there[0]).manifest.traces
-        said["model"] = traces["model"]
-        said["sides"] = [
+        facts["model"] = traces["model"]
+        facts["sides"] = [
             {
                 "side": side,
                 "layers": ", ".join(map(str, kept["layers"])),
@@ -54,7 +54,7 @@ def describe(store: Store) -> dict[str, Any]:
             }
             for side, kept in traces["sides"].items()
         ]
-    return said
+    return facts
 
 
 def describe_text(store: Store, example: int) -> dict[str, Any]:

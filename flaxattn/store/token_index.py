@@ -183,18 +183,18 @@ class HeadIndex:
         return self.layers.index(layer), self.heads.index(head)
 
     def _array(self, shard: int, which: str, i: int, j: int) -> np.ndarray:
-        path, said = self.path / _names(shard)[which], self._shards[shard]["arrays"][which]
+        path, facts = self.path / _names(shard)[which], self._shards[shard]["arrays"][which]
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # NumPy parses the header as Python, with all of its errors
             reason = str(error).splitlines() or [type(error).__name__]
             raise _damaged(path, reason[0]) from error
         dtype = {"vectors": "float16", "strongest": "int32"}[which]
-        if (list(array.shape), array.dtype.name) != (said["shape"], dtype):
+        if (list(array.shape), array.dtype.name) != (facts["shape"], dtype):
             raise _damaged(path, f"it is {array.dtype} {list(array.shape)}")
         part = array[i, j]
         if (shard, which, i, j) not in self._checked:
-            if _digest(part) != said["sha256"][i][j]:
+            if _digest(part) != facts["sha256"][i][j]:
                 where = f"layer {self.layers[i]}, head {self.heads[j]}"
                 raise _damaged(path, f"{where} is not what was written (sha256)")
             self._checked.add((shard, which, i, j))

@@ -86,9 +86,9 @@ class PositionLabels:
         """Return whether there are two texts."""
         return bool((self.segments[self.plain] != self.segments[self.plain][:1]).any())
 
-    def linked(self, asked: str, relations: Sequence[str]) -> list[Arc]:
+    def linked(self, requested: str, relations: Sequence[str]) -> list[Arc]:
         """Arcs of a relation between words that do not share tokens."""
-        names = {*relations} if asked == "any" else {asked}
+        names = {*relations} if requested == "any" else {requested}
         return [
             arc
             for arc in self.arcs

@@ -70,15 +70,15 @@ def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
             shapes and tokens do not fit.
     """
     file = Path(path)
-    said = _object(_read(file))
-    texts = said.get("sequence_attributions")
+    metadata = _object(_read(file))
+    texts = metadata.get("sequence_attributions")
     if not isinstance(texts, list) or not -len(texts) <= sequence < len(texts):
         count = len(texts) if isinstance(texts, list) else 0
         raise InputError(
             f"{file} holds {count} texts of inseq; there is no {sequence}.\n"
             "Give a file that inseq's out.save(path) wrote, and a text it holds."
         )
-    text, info = _object(texts[sequence]), _object(said.get("info") or {})
+    text, info = _object(texts[sequence]), _object(metadata.get("info") or {})
     try:
         source, target = (_tokens(text[name]) for name in ("source", "target"))
         model = str(info.get("model_name") or "")

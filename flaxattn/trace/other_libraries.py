@@ -313,10 +313,13 @@ def _mask(mask: Any) -> Bool[np.ndarray, "B S"] | None:
 
 def _side_of(weights: Any, masks: Mapping[str, Any]) -> str:
     """The decoder if no real position sees a later one, else the encoder."""
-    seen = np.asarray(weights)
-    if (mask := masks.get("mask")) is not None and mask.shape == (seen.shape[1], seen.shape[3]):
-        seen = np.where(mask[None, :, None, :, None], seen, 0)
-    causal = seen.shape[-1] > 1 and not np.triu(seen, 1).any()
+    visible = np.asarray(weights)
+    if (mask := masks.get("mask")) is not None and mask.shape == (
+        visible.shape[1],
+        visible.shape[3],
+    ):
+        visible = np.where(mask[None, :, None, :, None], visible, 0)
+    causal = visible.shape[-1] > 1 and not np.triu(visible, 1).any()
     return "decoder" if causal else "encoder"
 
 

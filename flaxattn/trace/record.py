@@ -51,7 +51,7 @@ class AttentionRecord:
     empty `layers`.
 
     Attributes:
-        weights: Attention before dropout, in the dtype asked for; uint8 holds round(255 p).
+        weights: Attention before dropout, in the requested dtype; uint8 holds round(255 p).
         scores: Scaled and biased q k, -inf where masked; float32.
         query: Projected queries.
         key: Projected keys; these and queries are normalised and rotated where the model does so.
@@ -102,7 +102,7 @@ class AttentionRecord:
     def of(
         cls,
         capture: Capture,
-        saw: Intermediates,
+        intermediates: Intermediates,
         scale: float | None = None,
         rotation: Float[Array, "B S 2 P"] | None = None,
         window: SlidingWindow | None = None,
@@ -113,7 +113,7 @@ class AttentionRecord:
 
         Args:
             capture: The request; decides which projections are kept, and of which heads.
-            saw: The kernel's record.
+            intermediates: What the kernel returned beside the output.
             scale: Factor on q·k; None where scores are no products.
             rotation: By which queries and keys were turned.
             window: How many positions before and behind itself a query may attend to.
@@ -130,19 +130,19 @@ class AttentionRecord:
             for name, value in projections.items()
             if getattr(capture, name)
         }
-        seen = cls(
-            weights=saw.weights,
-            scores=saw.scores,
-            stats=saw.stats,
+        made = cls(
+            weights=intermediates.weights,
+            scores=intermediates.scores,
+            stats=intermediates.stats,
             heads=heads,
-            implementation=saw.implementation,
+            implementation=intermediates.implementation,
             query_window=capture.query_window,
             key_window=capture.key_window,
             scale=scale,
             rotation=rotation,
             sliding_windows=() if window is None else (window,),
         )
-        return dataclasses.replace(seen, **kept)
+        return dataclasses.replace(made, **kept)
 
     @classmethod
     def stack(cls, records: Sequence[Self]) -> Self:
@@ -317,14 +317,14 @@ def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:
 
 
 def with_pruned(
-    record: AttentionRecord, present: tuple[int, ...], asked: tuple[int, ...] | None, count: int
+    record: AttentionRecord, present: tuple[int, ...], requested: tuple[int, ...] | None, count: int
 ) -> AttentionRecord:
     """A record in which heads that were removed have a place too: that of one that sees nothing.
 
     So layers with different heads go into one record, and numbers mean the same heads as before.
     What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
     """
-    heads = tuple(range(count)) if asked is None else asked
+    heads = tuple(range(count)) if requested is None else requested
     held = [head for head in heads if head in present]
     places = np.array([held.index(head) if head in present else 0 for head in heads])
     there = np.array([head in present for head in heads])

@@ -14,13 +14,13 @@ from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord
 
 
-def choose(asked: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
-    """The numbers asked for, each of which must be known; all known ones if None."""
-    wanted = list(known if asked is None else asked)
+def choose(requested: Sequence[int] | None, known: Sequence[int], what: str) -> list[int]:
+    """The numbers requested, each of which must be known; all known ones if None."""
+    wanted = list(known if requested is None else requested)
     missing = [number for number in wanted if number not in known]
     if missing or not wanted:
         what_is_wrong = (
-            f"There is no {what} {missing[0]}." if missing else f"No {what} was asked for."
+            f"There is no {what} {missing[0]}." if missing else f"No {what} was requested."
         )
         raise InputError(f"{what_is_wrong}\nThere are {what}s {', '.join(map(str, known))}.")
     return list(dict.fromkeys(int(number) for number in wanted))

@@ -121,7 +121,7 @@ FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32}
 
 
 class TensorFiles:
-    """The tensors of a model directory, in one file or in several; each is read when asked for.
+    """The tensors of a model directory, in one file or in several; each is read when requested.
 
     Files stay open and are read, not mapped into memory, so a tensor takes memory only where it is
     read to.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`Predictions`: the probabilities that a language model gave to the tokens of a text.
 
-A trace carries them beside its attention where they were asked for: k alternatives at each
+A trace carries them beside its attention where they were requested: k alternatives at each
 position, never a row of the whole vocabulary.
 """
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Trace:
-    """Everything a forward pass saw, with the text beside it. B sequences, padded to one length.
+    """Attention of a forward pass with the text beside it: B sequences, padded to one length.
 
     >>> import flaxattn as fa
     >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
@@ -56,7 +56,7 @@ class Trace:
         decoder_words: Number of the word each written token belongs to; None for special tokens.
         decoder_special: True at tokens of `decoder_tokens` that the model adds, and at padding.
         predictions: Probabilities of the tokens that a language model was to continue with; None
-            where they were not asked for.
+            where they were not requested.
         model: Name of the model, for titles and reports.
     """
 
@@ -109,7 +109,7 @@ class Trace:
         for path, leaf in sorted(leaves, key=lambda item: _natural(item[0])):
             if isinstance(leaf, AttentionRecord):
                 found[_side(path)].append(leaf)
-        sides = {side: _one(side, seen, vmapped) for side, seen in found.items() if seen}
+        sides = {side: _one(side, record, vmapped) for side, record in found.items() if record}
         if not sides:
             raise InputError(
                 "These variables hold no attention: nothing was recorded.\n"
@@ -229,14 +229,14 @@ class Trace:
     @property
     def layers(self) -> tuple[int, ...]:
         """Numbers of the recorded layers of the encoder; else of the decoder, else of `cross`."""
-        seen = self._first()
-        return seen.layers if seen else ()
+        record = self._first()
+        return record.layers if record else ()
 
     @property
     def heads(self) -> tuple[int, ...]:
         """Numbers of the recorded heads of the encoder; else of the decoder, else of `cross`."""
-        seen = self._first()
-        return seen.heads if seen else ()
+        record = self._first()
+        return record.heads if record else ()
 
     def _first(self) -> AttentionRecord | None:
         return self.encoder or self.decoder or self.cross
@@ -268,9 +268,9 @@ class Trace:
         written = _real(target[b], self.decoder_mask, b) if target else real
         places = {"encoder": (real, real), "decoder": (written, written), "cross": (written, real)}
         sides = {
-            side: one_sequence(seen, b, q, k)
+            side: one_sequence(record, b, q, k)
             for side, (q, k) in places.items()
-            if (seen := getattr(self, side)) is not None
+            if (record := getattr(self, side)) is not None
         }
 
         def cut(array: Any, places: np.ndarray) -> Any:
@@ -352,11 +352,11 @@ class Trace:
         return {side: record for side in SIDES if (record := getattr(self, side)) is not None}
 
     def __repr__(self) -> str:
-        seen = self._first() or AttentionRecord()
-        fields = [n for n in FIELDS if getattr(seen, n) is not None] + list(seen.stats)
+        record = self._first() or AttentionRecord()
+        fields = [n for n in FIELDS if getattr(record, n) is not None] + list(record.stats)
         return (
-            f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(seen.layers)}, "
-            f"heads {list(seen.heads)}, {', '.join(fields)}; {seen.implementation or 'given'})"
+            f"Trace({self.model or 'arrays'}: {len(self)} sequences, layers {list(record.layers)}, "
+            f"heads {list(record.heads)}, {', '.join(fields)}; {record.implementation or 'given'})"
         )
 
 
@@ -418,8 +418,8 @@ def _one(side: str, records: list[AttentionRecord], vmapped: bool) -> AttentionR
         records = [AttentionRecord.stack(records)]
     if len(records) > 1:
         raise InputError(f"Found {len(records)} stacked records of the {side}; a trace holds one.")
-    (seen,) = records
-    return seen.map(lambda _, a: _merge_examples(a)) if vmapped else seen
+    (record,) = records
+    return record.map(lambda _, a: _merge_examples(a)) if vmapped else record
 
 
 def _merge_examples(array: Array) -> Array:

@@ -47,18 +47,18 @@ def write(trace: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     head = {
         "format": FORMAT,
         "model": trace["model"],
-        "sides": {side: _numbers(seen) for side, seen in sides.items()},
+        "sides": {side: _numbers(record) for side, record in sides.items()},
         "text": {name: _plain(trace[name]) for name in _LISTS} | _spans(trace) | _words(trace),
         "sha256": {name: _digest(array) for name, array in tensors.items()},
     }
-    said = json.dumps({"head": head, "sha256": _digest_of(head)}, sort_keys=True)
-    return write_bytes(path, packed(_KIND, said, tensors), "a trace")
+    metadata = json.dumps({"head": head, "sha256": _digest_of(head)}, sort_keys=True)
+    return write_bytes(path, packed(_KIND, metadata, tensors), "a trace")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the fields of a trace, and compare every byte with what was written."""
-    said, tensors = unpacked(_KIND, path)
-    return _trace(_head(Path(path), said, tensors), tensors)
+    metadata, tensors = unpacked(_KIND, path)
+    return _trace(_head(Path(path), metadata, tensors), tensors)
 
 
 def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def _tensors(trace: Mapping[str, Any]) -> dict[str, Any]:
     if (predicted := trace["predictions"]) is not None:
         found |= {f"{_PREDICTIONS}.{name}": a for name, a in predicted.arrays().items()}
     for side in SIDES:
-        if (seen := trace[side]) is not None:
-            fields = {n: a for n in ARRAYS if (a := getattr(seen, n)) is not None}
-            stats = {f"stats.{name}": array for name, array in seen.stats.items()}
+        if (record := trace[side]) is not None:
+            fields = {n: a for n in ARRAYS if (a := getattr(record, n)) is not None}
+            stats = {f"stats.{name}": array for name, array in record.stats.items()}
             found |= {f"{side}.{name}": array for name, array in (fields | stats).items()}
     return {name: np.asarray(array) for name, array in found.items()}
 
@@ -109,10 +109,10 @@ def _digest_of(head: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
-def _head(file: Path, said: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _head(file: Path, message: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Return the header, once it and the tensors are verified."""
     try:
-        known = json.loads(said)
+        known = json.loads(message)
         head, digest = known["head"], known["sha256"]
         version = int(head["format"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -29,7 +29,7 @@ class _StoppedError(Exception):
 
 
 class _Job:
-    """Work that was asked for.
+    """Work that was requested.
 
     Attributes:
         share: Finished part of it.

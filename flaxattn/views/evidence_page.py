@@ -187,7 +187,7 @@ def _shaped(
 ) -> dict[str, Any]:
     """A text as the page holds it, with the layers and heads of the report."""
     one = without_vectors(one)
-    found = {side: seen for side, seen in recorded(one).items() if side in report.sides}
+    found = {side: record for side, record in recorded(one).items() if side in report.sides}
     layers = {side: list(report.sides[side].layers) for side in found}
     shaped = shape_input(one, found, layers, _PRECISION, blocks, number, likeness=False)
     if other is not None:
@@ -198,7 +198,9 @@ def _shaped(
 
 def _size(trace: Trace) -> int:
     """Characters that the weights of a text take."""
-    shapes = [seen.weights.shape for seen in recorded(trace).values() if seen.weights is not None]
+    shapes = [
+        record.weights.shape for record in recorded(trace).values() if record.weights is not None
+    ]
     return sum(payload_bytes((layers, *rest), _PRECISION) for layers, _, *rest in shapes)
 
 

@@ -133,8 +133,8 @@ def without_vectors(trace: Trace) -> Trace:
     fields = ("encoder", "decoder", "cross")
     held = {name: getattr(trace, name) for name in fields if getattr(trace, name) is not None}
     bare = {
-        name: dataclasses.replace(seen, query=None, key=None, value=None)
-        for name, seen in held.items()
+        name: dataclasses.replace(record, query=None, key=None, value=None)
+        for name, record in held.items()
     }
     return dataclasses.replace(trace, **bare)
 
@@ -144,15 +144,15 @@ def told_divergence(
 ) -> str:
     """Describe what the divergence of heads was measured on, and which heads it leaves out."""
     count = "1 text" if texts == 1 else f"{texts:,} texts"
-    said = f"{visible(names[0])} and {visible(names[1])}, {count}"
+    payload = f"{visible(names[0])} and {visible(names[1])}, {count}"
     if not missing:
-        return said
+        return payload
     heads = [f"{side} {layer}.{head}" for side, layer, head in missing]
     listed = ", ".join(heads[:_LISTED]) + (
         f" and {len(heads) - _LISTED} more" if len(heads) > _LISTED else ""
     )
     where = "not compared, a weight is NaN" if texts == 1 else "NaN in some texts, left out there"
-    return f"{said}; {where}: {listed}"
+    return f"{payload}; {where}: {listed}"
 
 
 def check_names(names: Sequence[str]) -> tuple[str, str]:

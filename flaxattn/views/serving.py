@@ -4,7 +4,7 @@
 
 Loopback only and read-only. Every address begins with a token that is drawn when the server starts,
 so other users of the machine cannot read the texts. An address names a text by its number and
-nothing else, so no path of a file can be asked for; other methods than GET and other hosts than
+nothing else, so no path of a file can be requested; other methods than GET and other hosts than
 this one are refused, which keeps out pages of strangers that point a name of their own at this
 machine.
 """
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(421, f"This server answers to {HOST}:{self.server.server_port} only.")
 
     def _answer(self) -> tuple[int, str, str]:
-        """Status, page and policy for the address that was asked for."""
+        """Status, page and policy for the address that was requested."""
         parts = urlsplit(self.path[1 + len(self.server.token) :])
         if parts.scheme or parts.netloc:
             raise _Refused(400, "Ask for a path.")

@@ -74,8 +74,8 @@ def open_corpora(
     most = ", ".join(f"{number} ({value:.3f})" for number, value in found.most)
     note = f"Divergence in nats, a mean over {found.texts:,} texts. Those that differ most: {most}."
     summary = f"atlas view of two: {found.texts:,} texts"
-    said = told_divergence(found.left_out, found.texts, names)
-    beside = {"names": [visible(name) for name in names], "measured_by": {"divergence": said}}
+    message = told_divergence(found.left_out, found.texts, names)
+    beside = {"names": [visible(name) for name in names], "measured_by": {"divergence": message}}
     return _page(" and ".join(names), sides, start, note, summary, **beside)
 
 
@@ -119,14 +119,14 @@ def _start(
     """Initial state of the page."""
     shown = check_side(known.get("side") if side is None else side, list(sides))
     about = sides[shown or next(iter(sides))]
-    asked = known.get("layer", about["layers"][0]) if layer is None else layer
+    requested = known.get("layer", about["layers"][0]) if layer is None else layer
     wanted = known.get("heads") if heads is None else heads
     return {
         **known,
         "level": "atlas",
         "sequence": 0,
         "side": about["name"],
-        "layer": choose([asked], about["layers"], "layer")[0],
+        "layer": choose([requested], about["layers"], "layer")[0],
         "heads": choose(wanted, about["heads"], "head"),
         "theme": theme or known.get("theme", "auto"),
     }

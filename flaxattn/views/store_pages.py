@@ -90,8 +90,8 @@ class StorePages:
         if isinstance(page, Progress):
             work = f"Adding up the statistics of {len(self.store):,} texts"
             return waiting_page(self.name, work, page, tab="atlas")
-        said = {"list": "./", "name": f"All {len(self.store):,} texts", "sort": "./"}
-        return add_data(page, "corpus", said)
+        facts = {"list": "./", "name": f"All {len(self.store):,} texts", "sort": "./"}
+        return add_data(page, "corpus", facts)
 
     def message(self, error: FlaxattnError, query: ListQuery, example: int | None) -> str:
         """A page that says why there is no other."""

@@ -33,7 +33,7 @@ class TextsPage(NamedTuple):
 
     Attributes:
         store: Name of the store.
-        query: What was asked for.
+        query: What was requested.
         listed: The texts of all pages.
         texts: Those of this page.
         sides: What texts can be sorted by.

@@ -80,8 +80,8 @@ def open_page(
         raise InputError(f'Unknown theme {theme!r}.\nUse "auto", "light" or "dark".')
     known = check_state(state)
     level = str(level or known.get("level", "head"))
-    for seen in recorded(trace, numbers_do=level == "atlas").values():
-        seen.require_whole(f"The {level} view")
+    for record in recorded(trace, numbers_do=level == "atlas").values():
+        record.require_whole(f"The {level} view")
     taken = _sequences(trace, sequence)
     ones = [trace[b] for b in taken]
     every = [recorded(one, numbers_do=level == "atlas") for one in ones]
@@ -110,9 +110,9 @@ def open_page(
     gold = add_given(inputs, trace, beside.get("pairs"), taken, start, blocks, other)
     if _asks_for_no_head(known, layer, heads):
         shown, at = start["side"], start["sequence"]
-        seen, chosen = every[at], layers.get(shown, [])
-        start |= most_hit(gold, seen.get(shown), chosen) or _opening(
-            ones[at], seen, inputs[at], layers, shown, compares=bool(second)
+        record, chosen = every[at], layers.get(shown, [])
+        start |= most_hit(gold, record.get(shown), chosen) or _opening(
+            ones[at], record, inputs[at], layers, shown, compares=bool(second)
         )
     start.setdefault("mass", usual_mass(_keys(inputs[start["sequence"]], start["side"])))
     _check_pins(start, inputs[start["sequence"]])
@@ -135,8 +135,8 @@ def open_page(
             for row in shaped.pop("missing", ())
         }
         if missing or len(inputs) > 1:
-            said = told_divergence(missing, len(inputs), second.names)
-            payload["measured_by"] = description | {"divergence": said}
+            message = told_divergence(missing, len(inputs), second.names)
+            payload["measured_by"] = description | {"divergence": message}
         payload["names"] = [visible(name) for name in second.names]
         others = (second.trace[b] for b in taken)
         payload["changes"] = claimed_changes(ones, others, layers)
@@ -167,20 +167,20 @@ def _levels(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in LEVELS if there[name]]
 
 
-def _sequences(trace: Trace, asked: int | Sequence[int] | None) -> list[int]:
+def _sequences(trace: Trace, requested: int | Sequence[int] | None) -> list[int]:
     """Sequences that travel, by their place from the start."""
-    if asked is None:
+    if requested is None:
         return list(range(len(trace)))
-    wanted = [asked] if isinstance(asked, int) else list(asked)
+    wanted = [requested] if isinstance(requested, int) else list(requested)
     if not wanted:
-        raise InputError("No sequence was asked for.\nLeave `sequence` out for all of them.")
+        raise InputError("No sequence was requested.\nLeave `sequence` out for all of them.")
     return [trace.place(number) for number in wanted]
 
 
 def _precision(
     every: Sequence[Mapping[str, AttentionRecord]],
     layers: Mapping[str, Sequence[int]],
-    asked: Precision | None,
+    precision: Precision | None,
     kinds: Mapping[str, WeightKind],
     copies: int = 1,
 ) -> Precision:
@@ -188,15 +188,15 @@ def _precision(
     kept = {name: copies + sum(name in kind.sides for kind in kinds.values()) for name in layers}
     shapes = [
         [
-            (len(layers[name]), *seen.weights.shape[2:])
-            for name, seen in found.items()
-            if name in layers and seen.weights is not None
+            (len(layers[name]), *record.weights.shape[2:])
+            for name, record in found.items()
+            if name in layers and record.weights is not None
             for _ in range(kept[name])
         ]
         for found in every
     ]
     if not shapes[0]:
-        return choose_precision((0, 0, 0, 0), asked)
+        return choose_precision((0, 0, 0, 0), precision)
     sizes = [sum(payload_bytes(shape, "uint8") for shape in one) for one in shapes]
     if len(sizes) > 1 and sum(sizes) > PAGE_BYTES and max(sizes) <= PAGE_BYTES:
         raise InputError(
@@ -205,7 +205,7 @@ def _precision(
             "Choose some: sequence=[0, 1], or one: sequence=0."
         )
     first, *others = [shape for one in shapes for shape in one]
-    return choose_precision(first, asked, *others)
+    return choose_precision(first, precision, *others)
 
 
 def _start(
@@ -216,18 +216,18 @@ def _start(
     layer: int | None,
     heads: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Initial state: what is asked for, else what the state says, else the default."""
+    """Initial state: what is requested, else what the state says, else the default."""
     names = side_names(layers)
     usual_side = "cross" if "cross" in names else names[0]
     shown = check_side(known.get("side") if side is None else side, names) or usual_side
     there = numbers(layers, shown)
     usual = there[max(0, len(there) - 2)] if shown == "cross" else there[0]
-    asked = known.get("layer", usual) if layer is None else layer
+    requested = known.get("layer", usual) if layer is None else layer
     every = numbers({name: found[name].heads for name in layers}, shown)
     return {
         **known,
         "side": shown,
-        "layer": choose([asked], there, "layer")[0],
+        "layer": choose([requested], there, "layer")[0],
         "heads": choose(known.get("heads") if heads is None else heads, every, "head"),
     }
 
@@ -282,21 +282,21 @@ def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
     """The weights that a state names are there."""
     side = _side(shaped, start["side"])
     there = (RAW, *side.get("other", {}))
-    if (asked := start.get("weights", RAW)) not in there:
+    if (requested := start.get("weights", RAW)) not in there:
         raise InputError(
-            f"state: weights are {asked!r}, which {start['side']} has not.\n"
+            f"state: weights are {requested!r}, which {start['side']} has not.\n"
             f"It has {', '.join(there)}; others are given as weights={{…}}."
         )
 
 
 def _included(
-    found: Mapping[str, AttentionRecord], asked: Sequence[int] | None
+    found: Mapping[str, AttentionRecord], requested: Sequence[int] | None
 ) -> dict[str, list[int]]:
-    """Layers that travel, by side; a side that has none of those asked for stays out."""
-    known = {side: seen.layers for side, seen in found.items()}
-    if asked is None:
+    """Layers that travel, by side; a side that has none of those requested stays out."""
+    known = {side: record.layers for side, record in found.items()}
+    if requested is None:
         return {side: list(layers) for side, layers in known.items()}
-    wanted = choose(asked, numbers(known, ALL), "layer")
+    wanted = choose(requested, numbers(known, ALL), "layer")
     chosen = {side: [n for n in wanted if n in layers] for side, layers in known.items()}
     return {side: layers for side, layers in chosen.items() if layers}
 

@@ -74,7 +74,7 @@ def head_view(
         *positional: After a trace `layer`, `heads`, `include_layers` and `sequence`; after weights
             the arguments of BertViz's `head_view` in their order.
         layer: Layer that shows at first, by its number in the model. Where neither layer nor heads
-            nor a pinned token is asked for, the page opens with the head whose strongest weights on
+            nor a pinned token is requested, the page opens with the head whose strongest weights on
             ordinary tokens are largest, and with one token of it; with `heads` alone, at the first
             layer, of `cross` at the last but one, as in `flaxattn.measures.word_alignment`.
         heads: Heads that are on at first, by their numbers; default all, see `layer`.

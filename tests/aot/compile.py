@@ -65,7 +65,7 @@ class Kernel:
     `spills` counts bytes stored and loaded, `shared` and `vmem` are bytes. `instructions` are
     those of a forward kernel for each score, by class (see instructions.py); empty without the
     disassembler. `bundles` counts the instruction words of a TPU kernel, those of its first, middle
-    and last steps together; 0 unless asked for.
+    and last steps together; 0 unless requested.
     """
 
     name: str

@@ -132,7 +132,7 @@ def test_bad_trees_are_named(tmp_path, old, new, told):
     assert len(str(error.value).splitlines()) <= 3
     good, bad = read(tmp_path, PLAIN.replace(old, new) + PLAIN.replace("s1", "s2"), "quarantine")
     assert [sentence.id for sentence in good] == ["s2"]
-    assert (bad.seen, bad.lost) == (2, 1)
+    assert (bad.rows_read, bad.lost) == (2, 1)
     listed = json.loads((tmp_path / "errors.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert told.split(": ")[-1] in listed["message"] or told in listed["message"]
 

@@ -268,7 +268,7 @@ def read_table(path: Path) -> Any:
         found = list(read_texts(find_inputs([path]), Columns(id=id_column), bad))
         assert [text.index for text in found] == list(range(len(found)))
         assert all(text.text.strip() and text.text.encode() for text in found)
-        assert bad.seen - bad.lost == len(found), bad.summary()
+        assert bad.rows_read - bad.lost == len(found), bad.summary()
     return [(text.id, text.text, text.line) for text in found]
 
 

@@ -152,7 +152,7 @@ def test_a_process_that_hangs_says_where_and_leaves_nothing(hour, tmp_path):
     deadline = time.monotonic() + 5
     while Path(f"/proc/{note.read_text()}").exists() and time.monotonic() < deadline:
         state = Path(f"/proc/{note.read_text()}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":  # dead; nobody has asked for its exit status
+        if state == "Z":  # dead; nobody has requested its exit status
             return
         time.sleep(0.1)
     assert not Path(f"/proc/{note.read_text()}").exists()

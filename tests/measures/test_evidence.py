@@ -64,7 +64,7 @@ def test_each_head_has_texts_of_its_own():
 
 
 def test_nothing_to_keep_is_refused():
-    with pytest.raises(InputError, match="evidence of 0 texts was asked for"):
+    with pytest.raises(InputError, match="evidence of 0 texts was requested"):
         Evidence(0)
 
 

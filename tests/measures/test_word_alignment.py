@@ -133,7 +133,7 @@ def test_a_word_that_looks_at_no_word_is_not_aligned() -> None:
     [
         ({"layer": 3}, "There is no decoder layer 3.\nThere are decoder layers 0."),
         ({"heads": [2]}, "There is no head 2.\nThere are heads 0."),
-        ({"layer": []}, "No decoder layer was asked for.\nThere are decoder layers 0."),
+        ({"layer": []}, "No decoder layer was requested.\nThere are decoder layers 0."),
     ],
 )
 def test_what_is_not_there_is_named(request_: dict[str, Any], message: str) -> None:

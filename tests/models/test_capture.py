@@ -312,7 +312,7 @@ def test_trap_a_stack_loses_no_collection(params):
 
 def test_trap_values_are_not_wrapped_in_tuples(params):
     _, state = forward(params, capture=Capture(weights=True))
-    record = state["intermediates"]["bert"]["encoder"]["layers"]["attention"]["seen"]
+    record = state["intermediates"]["bert"]["encoder"]["layers"]["attention"]["attention_record"]
     assert isinstance(record, AttentionRecord)
 
 
@@ -364,7 +364,7 @@ def test_other_peoples_models_give_a_trace_in_layer_order():
     trace = Trace.from_variables(state)
     assert trace.encoder.layers == tuple(range(11))
     for i in range(11):
-        own = state["intermediates"][f"layer_{i}"]["seen"].weights
+        own = state["intermediates"][f"layer_{i}"]["attention_record"].weights
         np.testing.assert_array_equal(trace.encoder.weights[i], own)
 
 

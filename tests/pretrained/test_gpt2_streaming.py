@@ -128,7 +128,7 @@ def test_rules_of_stop_strings_against_brute_force() -> None:
 
 
 def test_no_more_is_written_than_is_needed() -> None:
-    states = itertools.chain(["a", "ab", "abc"], (pytest.fail("asked for more") for _ in "x"))
+    states = itertools.chain(["a", "ab", "abc"], (pytest.fail("requested more") for _ in "x"))
     assert list(streaming.grown(states, ("c",))) == ["a", "b"]
     assert list(streaming.grown(["x\ufffd", "x\ufffd\ufffd", "x漢"], ())) == ["x", "漢"]
     assert list(streaming.grown(["\ufffd" * 5, "\ufffd" * 6], ())) == [
@@ -176,7 +176,7 @@ def test_what_cannot_be_used(
     calls = [model.generate] if "scores" in settings else [model.generate, model.stream]
     for call in calls[: 1 + isinstance(given, str)]:
         with pytest.raises(InputError) as error:
-            call(given, **settings)  # before the first part is asked for
+            call(given, **settings)  # before the first part is requested
         assert all(part in str(error.value) for part in parts), error.value
         assert len(str(error.value).splitlines()) <= 3
 

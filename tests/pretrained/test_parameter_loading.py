@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters in the dtype that was asked for, on one device or many, in the memory they need."""
+"""Parameters in the dtype that was requested, on one device or many, in the memory they need."""
 
 import dataclasses
 import importlib.util

@@ -230,7 +230,7 @@ def test_states_that_are_nan_have_no_scores(texts):
     plain = judged.scores[0].plain()
     assert plain.pop("layer") == 0 and set(plain.values()) == {None}
     nothing = [dataclasses.replace(one, vectors=one.vectors * np.nan) for one in texts]
-    with pytest.raises(InputError, match="every hidden state that was asked for is NaN"):
+    with pytest.raises(InputError, match="every hidden state that was requested is NaN"):
         judge_labels(nothing[:120], nothing[120:])
 
 

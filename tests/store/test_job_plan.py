@@ -71,7 +71,7 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(PLAN.text, encoding="utf-8")
     found = read_plan(tmp_path)
     assert found == PLAN and found.text == PLAN.text and found.sha256 == PLAN.sha256
-    assert found.asked_sha256 == dataclasses.replace(PLAN, texts=0, shards=()).asked_sha256
+    assert found.request_sha256 == dataclasses.replace(PLAN, texts=0, shards=()).request_sha256
     content = json.loads(PLAN.text)
     assert content["format"] == 1
     assert content["shards"][1] == {"start": 3, "stop": 5, "tokens": 20, "bytes": 200}

@@ -273,7 +273,7 @@ def test_texts_that_are_not_those_of_the_plan_are_refused(tmp_path: Path) -> Non
     refusal()
     kept.unlink()
     refusal()
-    start, stop = 4, whole.rindex(b"flaxattn.asked")
+    start, stop = 4, whole.rindex(b"flaxattn.request")
     silent = 0
     for place in range(start, stop, max(1, stop // 60)):
         damaged = bytearray(whole)

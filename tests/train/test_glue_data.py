@@ -119,7 +119,7 @@ def test_text_of_which_nothing_is_left_is_a_bad_row(tokenizer: Tokenizer) -> Non
     with pytest.raises(InputError, match=r"data/a\.tsv, line 3: the tokenizer leaves nothing"):
         encode(examples, tokenizer, 16, BadRows())
     bad = BadRows("skip")
-    bad.seen = 3
+    bad.rows_read = 3
     found = encode(examples, tokenizer, 16, bad)
     assert found.position.tolist() == [0, 2]
     assert bad.summary() == {"rows": 3, "kept": 2, "bad": {"empty": 1}}

@@ -22,7 +22,7 @@ def shares(layers: int = 2, heads: int = 3, queries: int = 4, keys: int = 4) -> 
 
 
 class Tensor:
-    """The part of a torch tensor that is asked for."""
+    """The part of a torch tensor that is requested."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array, self.dtype, self.ndim = array, f"torch.{array.dtype}", array.ndim

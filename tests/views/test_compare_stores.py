@@ -120,7 +120,7 @@ def test_what_cannot_be_compared_is_told_in_three_lines(stores, texts, tmp_path)
         ((first, fewer), {}, "has 5 texts, "),
         ((first, strange), {}, "Text 3 of "),
         ((first, second), {"texts": [5]}, "has examples 0 to 4; there is no 5"),
-        ((first, second), {"texts": []}, "No text was asked for."),
+        ((first, second), {"texts": []}, "No text was requested."),
         ((first, texts[0][0]), {}, "A store is compared with a store, a trace with a trace"),
         ((first, second), {"weights": {}}, "A page of two traces shows attention; weights are"),
     ]:

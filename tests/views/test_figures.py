@@ -108,7 +108,7 @@ def test_one_axes_takes_one_map(pair):
     with pytest.raises(InputError) as caught:
         plot_heads(pair.trace, ax=plt.subplots()[1])
     assert str(caught.value) == (
-        "`ax` takes one map; 2 layers x 3 heads were asked for.\n"
+        "`ax` takes one map; 2 layers x 3 heads were requested.\n"
         "Name one: plot_heads(trace, layers=[0], heads=[3], ax=ax)."
     )
 

@@ -50,7 +50,7 @@ def hostile(request, tmp_path_factory) -> tuple[list[str], list[str], Path]:
 
 @pytest.fixture
 def quiet(view) -> Iterator[None]:
-    """Nothing ran, was asked for or was reported while a test looked."""
+    """Nothing ran, was requested or was reported while a test looked."""
     view.browser.get_log("performance")
     view.browser.get_log("browser")
     yield

@@ -188,7 +188,7 @@ class TestRequests:
         [
             ({"layer": 7}, "There is no layer 7.\nThere are layers 0, 1."),
             ({"heads": [0, 3]}, "There is no head 3.\nThere are heads 0, 1, 2."),
-            ({"heads": []}, "No head was asked for.\nThere are heads 0, 1, 2."),
+            ({"heads": []}, "No head was requested.\nThere are heads 0, 1, 2."),
             ({"include_layers": [1], "layer": 0}, "There is no layer 0.\nThere are layers 1."),
             ({"sequence": 1}, "The trace has sequences 0 to 0; there is no 1."),
             ({"theme": "pink"}, 'Unknown theme \'pink\'.\nUse "auto", "light" or "dark".'),

@@ -101,12 +101,12 @@ def plot_atlas(
             `weights` or `effects` do not fit.
         StoreError: If the store is damaged.
     """
-    found, said = _values(source, measure, side, weights, effects)
+    found, notes = _values(source, measure, side, weights, effects)
     places, starts = _places(source, found, order)
     own = ax if ax is not None else _axes(*places.shape)
     values = np.where(places >= 0, found.values.ravel()[places], np.nan)
     image = _squares(own, values, places, measure)
-    title = f"{found.side}: {measure}{said}"
+    title = f"{found.side}: {measure}{notes}"
     if np.isnan(found.values).any():
         title += "\nhatched: not a number"
     write_title(own, title)
@@ -141,8 +141,8 @@ def _values(
         trace = source[0] if isinstance(source, Store) else source
         numbers, description = read_effects(trace, effects)
         if measure in numbers:
-            said = description[measure]
-            return _effects(numbers[measure], measure, side), f"\n{said}"
+            notes = description[measure]
+            return _effects(numbers[measure], measure, side), f"\n{notes}"
     if weights is None:
         return head_values(source, measure, side), ""
     if isinstance(source, Store):
@@ -206,14 +206,14 @@ def _places(
             "Heads are clustered by their maps on one text; a store holds many.\n"
             'Take a text: plot_atlas(store[0], order="cluster").'
         )
-    seen = getattr(source[0], found.side)
-    if seen.weights is None:
+    record = getattr(source[0], found.side)
+    if record.weights is None:
         raise InputError(
             "Heads are clustered by their weights; this trace holds none.\n"
             "Capture them: model.trace(text, capture=fa.Capture(weights=True))."
         )
-    seen.require_whole("Clustering heads")
-    maps = np.nan_to_num(layer_weights(seen, found.layers, allow_nan=True))
+    record.require_whole("Clustering heads")
+    maps = np.nan_to_num(layer_weights(record, found.layers, allow_nan=True))
     alike = head_likeness(maps.reshape(-1, *maps.shape[2:]))
     return _in_groups(alike.order, alike.groups, max(width, _NARROWEST))
 

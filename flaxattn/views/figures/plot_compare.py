@@ -119,9 +119,9 @@ def _maps(
     """The two maps of a head, and the labels of rows and columns."""
     found, labels = [], ([], [])
     for trace in (first, second):
-        seen, queries, keys = one_side(trace, sequence, row.side)
-        maps = layer_weights(seen, [row.layer], allow_nan=True)
-        found.append(maps[0, seen.heads.index(row.head)])
+        record, queries, keys = one_side(trace, sequence, row.side)
+        maps = layer_weights(record, [row.layer], allow_nan=True)
+        found.append(maps[0, record.heads.index(row.head)])
         labels = (token_labels(queries), token_labels(keys))
     return (found[0], found[1]), labels
 

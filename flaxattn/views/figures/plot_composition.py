@@ -62,7 +62,7 @@ def plot_composition(circuits: HeadCircuits, kind: str = "key", count: int = 24)
     if not edges or count < 1:
         raise InputError(
             f"{circuits.model!r} has {len(edges)} pairs of heads with {_LETTERS[kind]}-composition "
-            f"and {count} were asked for.\nAsk for at least 1, of a model with two layers."
+            f"and {count} were requested.\nAsk for at least 1, of a model with two layers."
         )
     shown, places = edges[:count], _places(circuits)
     across, up = (max(place[n] for place in places.values()) + 1 for n in (0, 1))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of attention for papers and reports, in matplotlib.
 
-A figure shows weights as they are: nothing is smoothed, scaled or left out unless it is asked for
+A figure shows weights as they are: nothing is smoothed, scaled or left out unless it is requested
 and written on the figure. Pages to explore are in `flaxattn.views`.
 """
 
@@ -93,14 +93,14 @@ def plot_heads(
             there are too many maps for one figure, `ax` is given for more than one map,
             `exclude_first` meets a window of keys, or `weights` do not fit.
     """
-    seen, queries, keys = one_side(trace, sequence, side)
-    chosen = choose(layers, seen.layers, "layer")
-    columns = choose(heads, seen.heads, "head")
+    record, queries, keys = one_side(trace, sequence, side)
+    chosen = choose(layers, record.layers, "layer")
+    columns = choose(heads, record.heads, "head")
     check_count(len(chosen), len(columns), ax)
-    maps = read_maps(trace, weights, sequence, side, seen, chosen, columns)
+    maps = read_maps(trace, weights, sequence, side, record, chosen, columns)
     titles = maps.titles(chosen, columns)
     if exclude_first:
-        maps, titles = _without_first(seen, maps, titles)
+        maps, titles = _without_first(record, maps, titles)
     return draw_heads(maps, titles, queries, keys, ax)
 
 
@@ -132,14 +132,14 @@ def _without_first(
     if record.key_window is not None:
         record.require_whole("Leaving out the first token")
     if not maps.shares:
-        said = [[f"{title}\nfirst token out" for title in row] for row in titles]
-        return maps.without_first(), said
+        notes = [[f"{title}\nfirst token out" for title in row] for row in titles]
+        return maps.without_first(), notes
     shares = maps.values[..., 0].mean(-1)
-    said = [
+    notes = [
         [f"{title}\nfirst token out ({share:.0%}),\nrenormalised" for title, share in pairs]
         for pairs in (zip(*row, strict=True) for row in zip(titles, shares, strict=True))
     ]
-    return maps.without_first(), said
+    return maps.without_first(), notes
 
 
 def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
@@ -147,7 +147,7 @@ def check_count(layers: int, heads: int, ax: "Axes | None") -> None:
     count = layers * heads
     if ax is not None and count != 1:
         raise InputError(
-            f"`ax` takes one map; {layers} layers x {heads} heads were asked for.\n"
+            f"`ax` takes one map; {layers} layers x {heads} heads were requested.\n"
             "Name one: plot_heads(trace, layers=[0], heads=[3], ax=ax)."
         )
     if count > _MOST_MAPS:

@@ -191,10 +191,12 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     from matplotlib.colors import to_rgb
     from matplotlib.path import Path
 
-    seen = lines.opacities >= _FAINTEST
-    heads, weights = lines.heads[seen], lines.weights[seen]
-    starts = np.array([layout.left[place] for place in lines.queries[seen]]) + layout.shifts[heads]
-    ends = np.array([layout.right[place] for place in lines.keys[seen]]) + layout.shifts[heads]
+    visible = lines.opacities >= _FAINTEST
+    heads, weights = lines.heads[visible], lines.weights[visible]
+    starts = (
+        np.array([layout.left[place] for place in lines.queries[visible]]) + layout.shifts[heads]
+    )
+    ends = np.array([layout.right[place] for place in lines.keys[visible]]) + layout.shifts[heads]
     codes = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
     paths = [
         Path([(0, y), (_ACROSS / 2, y), (_ACROSS / 2, end), (_ACROSS, end)], codes)
@@ -204,7 +206,7 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     if shown.maps.signed:
         below, above = (to_rgb(_colour(shown, 0, sign)) for sign in (-1, 1))
         colours = np.where((weights < 0)[:, None], below, above)
-    strokes = np.column_stack([colours.reshape(-1, 3), lines.opacities[seen]])
+    strokes = np.column_stack([colours.reshape(-1, 3), lines.opacities[visible]])
     style = {"facecolors": "none", "edgecolors": strokes, "linewidths": _STROKE * _POINT}
     ax.add_collection(PathCollection(paths, **style, gid="lines"), autolim=False)
 

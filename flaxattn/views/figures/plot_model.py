@@ -73,15 +73,15 @@ def plot_model(
         InputError: If the trace holds no weights, or there is no such side, layer, head or
             sequence, `exclude_first` meets a window of keys, or `weights` do not fit.
     """
-    seen, _, _ = one_side(trace, sequence, side)
-    rows, columns = choose(layers, seen.layers, "layer"), choose(heads, seen.heads, "head")
-    maps = read_maps(trace, weights, sequence, side, seen, rows, columns)
+    record, _, _ = one_side(trace, sequence, side)
+    rows, columns = choose(layers, record.layers, "layer"), choose(heads, record.heads, "head")
+    maps = read_maps(trace, weights, sequence, side, record, rows, columns)
     title = " · ".join(part for part in (trace.model, side or "") if part)
     if exclude_first:
-        if seen.key_window is not None:
-            seen.require_whole("Leaving out the first token")
-        said = "first token out, renormalised" if maps.shares else "first token out"
-        maps, title = maps.without_first(), f"{title} {said}".strip()
+        if record.key_window is not None:
+            record.require_whole("Leaving out the first token")
+        notes = "first token out, renormalised" if maps.shares else "first token out"
+        maps, title = maps.without_first(), f"{title} {notes}".strip()
     return draw_thumbnails(maps, rows, columns, title, ax)
 
 
@@ -107,9 +107,9 @@ def draw_thumbnails(
     own.tick_params(length=0, labelsize=7)
     own.set_xlabel("head", fontsize=8)
     own.set_ylabel("layer", fontsize=8)
-    said = f"each square: the largest of {block} weights" if block else ""
+    notes = f"each square: the largest of {block} weights" if block else ""
     gaps = f"red: {missing:,} {'is' if missing == 1 else 'are'} NaN" if missing else ""
-    write_title(own, " — ".join(filter(None, (title, said, gaps))))
+    write_title(own, " — ".join(filter(None, (title, notes, gaps))))
     for spine in own.spines.values():
         spine.set_visible(False)
     if ax is None:
@@ -152,15 +152,15 @@ def _pooled(weights: Float[np.ndarray, "L H Q K"]) -> tuple[Float[np.ndarray, "L
         The weights, with NaN before all others, and the size of a block; empty where it is one
         weight.
     """
-    said = []
+    notes = []
     for axis in (2, 3):
         size = weights.shape[axis]
         count = min(size, _CELLS)
         starts = -(-np.arange(count) * size // count)  # the first i with i * count // size
         kinds = [np.maximum.reduceat(kind, starts, axis) for kind in (weights, -weights)]
         weights = np.where(kinds[1] > kinds[0], -kinds[1], kinds[0])
-        said.append(f"{-(-size // count)}")
-    return weights, "" if said == ["1", "1"] else " × ".join(said)
+        notes.append(f"{-(-size // count)}")
+    return weights, "" if notes == ["1", "1"] else " × ".join(notes)
 
 
 def _axes(layers: int, heads: int) -> "Axes":

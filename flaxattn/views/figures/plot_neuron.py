@@ -77,8 +77,8 @@ class Neuron(NamedTuple):
         """The amount that each dimension adds to the score of a key."""
         if key is not None:
             return self.scale * self.product[key]
-        seen = np.isfinite(self.scaled)
-        shares = np.where(seen, self.softmax - 1 / max(1, seen.sum()), 0)
+        record = np.isfinite(self.scaled)
+        shares = np.where(record, self.softmax - 1 / max(1, record.sum()), 0)
         return self.scale * shares @ self.product
 
 
@@ -143,8 +143,8 @@ def plot_neuron(
         InputError: If the trace lacks these fields, or there is no such side, layer, head, query or
             sequence.
     """
-    seen, rows, columns = one_side(trace, sequence, side)
-    neuron = read_neuron(seen, layer, head, query, scale)
+    record, rows, columns = one_side(trace, sequence, side)
+    neuron = read_neuron(record, layer, head, query, scale)
     if key is not None and not 0 <= key < len(columns):
         raise InputError(f"There is no key {key}.\nThere are keys 0 to {len(columns) - 1}.")
     shown = _chosen(neuron, key, dimensions)
@@ -233,7 +233,7 @@ def _chosen(neuron: Neuron, key: int | None, dimensions: str) -> _Dimensions:
 
 
 def _factor(record: AttentionRecord, scale: float | None) -> float:
-    """The factor that is asked for, or that of the record, or the common one."""
+    """The factor that is requested, or that of the record, or the common one."""
     own = np.asarray(record.query).shape[-1] ** -0.5 if record.scale is None else record.scale
     return own if scale is None else scale
 

@@ -93,46 +93,46 @@ def plot_state(
         InputError: If the state is no JSON object, names what the trace or `weights` have not, or
             shows what no figure draws: all sides in one square, or the atlas of a difference.
     """
-    asked = _read(state)
-    trace, other = _compared(trace, asked, second)
-    level = str(asked.get("level", "head"))
-    sequence = int(asked.get("sequence", 0))
-    side = _side(trace, asked)
+    requested = _read(state)
+    trace, other = _compared(trace, requested, second)
+    level = str(requested.get("level", "head"))
+    sequence = int(requested.get("sequence", 0))
+    side = _side(trace, requested)
     if level == "atlas":
-        return _atlas(trace, asked, sequence, side, ax, weights, effects)
+        return _atlas(trace, requested, sequence, side, ax, weights, effects)
     if level == "neuron":
-        return _neuron(trace, asked, sequence, side, ax)
+        return _neuron(trace, requested, sequence, side, ax)
     if level == "text":
         raise InputError(
             "plot_state draws no running text; this state shows the text level.\n"
             "Save the page's SVG, or draw its weights as lines: set the state's level to 'head'."
         )
-    picks: Any = (asked, sequence, side, weights)
-    if other is not None and asked["compare"] == "together" and level == "head":
+    picks: Any = (requested, sequence, side, weights)
+    if other is not None and requested["compare"] == "together" and level == "head":
         place = ", ".join(filter(None, (trace.model, side)))
         both = [_select(each, *picks, whole=False) for each in (trace, other)]
         apart = _select(trace, *picks, whole=False, second=other)
-        return draw_together((both[0], both[1], apart), asked, names, place, ax)
+        return draw_together((both[0], both[1], apart), requested, names, place, ax)
     shown = _select(trace, *picks, whole=level == "model", second=other)
     if level == "model":
         title = ", ".join(shown.said)
-        maps = _scaled(shown, str(asked.get("opacity", "absolute")))
+        maps = _scaled(shown, str(requested.get("opacity", "absolute")))
         return draw_thumbnails(maps, shown.layers, shown.heads, title, ax)
-    if asked.get("drawing", "lines") == "matrix":
-        return _matrix(shown, str(asked.get("opacity", "absolute")), ax)
+    if requested.get("drawing", "lines") == "matrix":
+        return _matrix(shown, str(requested.get("opacity", "absolute")), ax)
     heads = ("head " if len(shown.heads) == 1 else "heads ") + " ".join(map(str, shown.heads))
     place = ", ".join(filter(None, (trace.model, side, f"layer {shown.layers[0]}", heads)))
     (scale,) = shown.maps.scales(1)
     parts = (place, _named(shown.maps, scale), ", ".join(shown.said))
     title = "\n".join(filter(None, parts))
-    return draw_lines(shown, str(asked.get("opacity", "absolute")), title, ax)
+    return draw_lines(shown, str(requested.get("opacity", "absolute")), title, ax)
 
 
-def _select(trace: Trace, asked: Mapping[str, Any], *picks: Any, **more: Any) -> Shown:
+def _select(trace: Trace, requested: Mapping[str, Any], *picks: Any, **more: Any) -> Shown:
     """Select what the state shows; gold pairs, which no figure draws, are named as left out."""
-    shown = select_shown(trace, asked, *picks, **more)
-    name = asked.get("gold", OFF)
-    if name == OFF or asked.get("level", "head") != "head":
+    shown = select_shown(trace, requested, *picks, **more)
+    name = requested.get("gold", OFF)
+    if name == OFF or requested.get("level", "head") != "head":
         return shown
     return dataclasses.replace(shown, said=[*shown.said, f"without the gold pairs of {name}"])
 
@@ -144,7 +144,7 @@ def _named(maps: Maps, scale: str) -> str:
 
 def _atlas(
     trace: Trace,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     sequence: int,
     side: str | None,
     ax: "Axes | None",
@@ -152,8 +152,8 @@ def _atlas(
     effects: Effects | Sequence[Effects] | None,
 ) -> "Figure":
     """A number of every head."""
-    measure, order = asked.get("measure") or "entropy", asked.get("order", "grid")
-    kinds = read_kinds(trace, picked_weights(weights, asked))
+    measure, order = requested.get("measure") or "entropy", requested.get("order", "grid")
+    kinds = read_kinds(trace, picked_weights(weights, requested))
     own = {
         name: {side: [maps[sequence]] for side, maps in kind.sides.items()}
         for name, kind in kinds.items()
@@ -163,26 +163,26 @@ def _atlas(
 
 
 def _neuron(
-    trace: Trace, asked: Mapping[str, Any], sequence: int, side: str | None, ax: "Axes | None"
+    trace: Trace, requested: Mapping[str, Any], sequence: int, side: str | None, ax: "Axes | None"
 ) -> "Figure":
     """The query that is pinned, or the one that the page shows where none is."""
-    seen, queries, _ = one_side(trace, sequence, side)
+    record, queries, _ = one_side(trace, sequence, side)
     one, own = trace[sequence], side or next(iter(recorded(trace)))
     texts = side_texts(one, own)
     pins = {}
     for name, text in zip(("query", "key"), texts, strict=True):
-        words = asked.get("unit") == "words" and all(t["words"] is not None for t in texts)
+        words = requested.get("unit") == "words" and all(t["words"] is not None for t in texts)
         groups = word_groups(text) if words else [[n] for n in range(len(text["tokens"]))]
-        check_position(asked, name, len(groups))
-        pins[name] = None if asked.get(name) is None else groups[asked[name]][0]
-    layer = shown_layer(asked, seen, side)
+        check_position(requested, name, len(groups))
+        pins[name] = None if requested.get(name) is None else groups[requested[name]][0]
+    layer = shown_layer(requested, record, side)
     query = pins["query"]
     if query is None:
-        query = usual_query(seen, len(queries), texts[0]["special"])
-    head = shown_heads(asked, seen)[0]
-    if pins["key"] is None and asked.get("walk", "off") != "off":
+        query = usual_query(record, len(queries), texts[0]["special"])
+    head = shown_heads(requested, record)[0]
+    if pins["key"] is None and requested.get("walk", "off") != "off":
         # The page walks to the key with most attention.
-        pins["key"] = int(read_neuron(seen, layer, head, query).softmax.argmax())
+        pins["key"] = int(read_neuron(record, layer, head, query).softmax.argmax())
     return plot_neuron(
         trace,
         layer,
@@ -192,32 +192,32 @@ def _neuron(
         ax,
         side=side,
         key=pins["key"],
-        dimensions=asked.get("dimensions", "top"),
-        numbers=asked.get("numbers") == "on",
-        sorting=asked.get("sorting", "weight"),
+        dimensions=requested.get("dimensions", "top"),
+        numbers=requested.get("numbers") == "on",
+        sorting=requested.get("sorting", "weight"),
     )
 
 
 def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
     try:
-        asked = json.loads(state) if isinstance(state, str) else state
+        requested = json.loads(state) if isinstance(state, str) else state
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"This state is no JSON: {error}.\nCopy it whole from the page."
         ) from error
-    if not isinstance(asked, Mapping):
+    if not isinstance(requested, Mapping):
         raise InputError(
-            f"A state is a JSON object, received {type(asked).__name__}.\n"
+            f"A state is a JSON object, received {type(requested).__name__}.\n"
             "Copy it from the page, or write one: {'level': 'head', 'layer': 3}."
         )
-    return check_state(asked)
+    return check_state(requested)
 
 
 def _compared(
-    trace: Trace, asked: Mapping[str, Any], second: Trace | None
+    trace: Trace, requested: Mapping[str, Any], second: Trace | None
 ) -> tuple[Trace, Trace | None]:
     """The trace that a state shows, and the other one where it shows their difference."""
-    shown = asked.get("compare", "a")
+    shown = requested.get("compare", "a")
     if shown == "b":
         return trace if second is None else second, None
     if shown == "a":
@@ -227,7 +227,7 @@ def _compared(
             "This state shows the difference of two traces, and plot_state was given one.\n"
             "Give the other, too: plot_state(first, state, second=other)."
         )
-    if asked.get("level") in ("atlas", "neuron"):
+    if requested.get("level") in ("atlas", "neuron"):
         raise InputError(
             "plot_state draws no atlas of a difference.\n"
             'Use fa.plot_compare(first, second, measure="entropy"), or the head level.'
@@ -235,9 +235,9 @@ def _compared(
     return trace, second
 
 
-def _side(trace: Trace, asked: Mapping[str, Any]) -> str | None:
+def _side(trace: Trace, requested: Mapping[str, Any]) -> str | None:
     """The side the state names; None where a trace has one side only."""
-    name = asked.get("side")
+    name = requested.get("side")
     if name == "all":
         raise InputError(
             "This state shows all sides in one square, which no figure draws.\n"
@@ -321,10 +321,10 @@ def _lines(
         width, height = lines_size(shown[0])
         _, axes = plt.subplots(1, 3, figsize=(3 * width, height), layout="constrained")
     assert axes is not None
-    said = ", ".join(shown[0].said)
+    notes = ", ".join(shown[0].said)
     scales = ["one scale for both", "one scale for both", "a scale of its own"]
     for ax, each, title, scale in zip(axes, shown, titles, scales, strict=True):
-        draw_lines(each, opacity, "\n".join(filter(None, (title, where, said, scale))), ax)
+        draw_lines(each, opacity, "\n".join(filter(None, (title, where, notes, scale))), ax)
     figure: Any = axes[0].figure
     return figure
 

@@ -87,8 +87,8 @@ class Shown:
 def shown_layer(state: Mapping[str, Any], record: AttentionRecord, side: str | None) -> int:
     """The layer that is shown; by default the one the page begins with."""
     usual = record.layers[max(0, len(record.layers) - 2) if side == "cross" else 0]
-    asked = state.get("layer")
-    return choose([usual if asked is None else int(asked)], record.layers, "layer")[0]
+    requested = state.get("layer")
+    return choose([usual if requested is None else int(requested)], record.layers, "layer")[0]
 
 
 def shown_heads(state: Mapping[str, Any], record: AttentionRecord) -> list[int]:
@@ -131,27 +131,27 @@ def select_shown(
     texts = side_texts(one, own)
     if state.get("unit") == "words":
         texts, maps = _in_words(texts, maps)
-    said: list[str] = []
-    left, right = _columns(texts, own, len(recorded(trace)) == 1, state, said)
+    facts: list[str] = []
+    left, right = _columns(texts, own, len(recorded(trace)) == 1, state, facts)
     hidden = sorted(right.left_out)
     weights = _without(maps, hidden)
     if hidden and maps.shares:
-        said[-1] += ", renormalised"
+        facts[-1] += ", renormalised"
     if second is not None:
         weights = _other_maps(second, trace, state, sequence, side, layers, heads, hidden) - weights
         maps = dataclasses.replace(maps, signed=True, label="difference")
     units = np.abs(np.nan_to_num(weights)).max(-1)
     mass = float(state.get("mass", 100)) / 100
     if mass < 1 and not whole:
-        said.append(f"{mass:.0%} of each row's mass")
+        facts.append(f"{mass:.0%} of each row's mass")
         weights = _heaviest(weights, mass)
     if not whole:
         pins = {"query": left.pinned, "key": right.pinned}
-        said += [f"{name} {place}" for name, place in pins.items() if place is not None]
+        facts += [f"{name} {place}" for name, place in pins.items() if place is not None]
     chosen = weights[:, :, left.shown][..., right.shown]
     units = units[:, :, left.shown]
     kept = dataclasses.replace(maps, values=chosen)
-    return Shown(kept, units, left, right, layers, heads, said)
+    return Shown(kept, units, left, right, layers, heads, facts)
 
 
 def _without(maps: Maps, hidden: Sequence[int]) -> Float[np.ndarray, "L H Q K"]:
@@ -195,7 +195,7 @@ def _columns(
     side: str,
     alone: bool,
     state: Mapping[str, Any],
-    said: list[str],
+    notes: list[str],
 ) -> tuple[TokenColumn, TokenColumn]:
     """Queries and keys as the filters leave them."""
     pair = str(state.get("attention", "all"))
@@ -205,12 +205,12 @@ def _columns(
     if pair != "all":
         parts = texts[0].get("parts")
         names = [parts["ab".index(name)].lower() if parts else name.upper() for name in pair]
-        said.append(f"{'' if parts else 'sentence '}{' → '.join(names)}")
+        notes.append(f"{'' if parts else 'sentence '}{' → '.join(names)}")
     hides = {"special tokens": set(texts[1]["special"]), "first token": {0}}
-    asked = {"special tokens": state.get("special"), "first token": state.get("first")}
-    left_out = {name: out for name, out in hides.items() if asked[name] == "hidden" and out}
+    requested = {"special tokens": state.get("special"), "first token": state.get("first")}
+    left_out = {name: out for name, out in hides.items() if requested[name] == "hidden" and out}
     if left_out:
-        said.append(f"{' and '.join(left_out)} out")
+        notes.append(f"{' and '.join(left_out)} out")
     kind = "alone" if alone and side != "cross" else side
     made = []
     for number, (name, text) in enumerate(zip(("query", "key"), texts, strict=True)):

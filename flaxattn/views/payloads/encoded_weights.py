@@ -67,19 +67,21 @@ def payload_bytes(shape: Sequence[int], precision: Precision) -> int:
 
 
 def choose_precision(
-    shape: Sequence[int], asked: Precision | None, *others: Sequence[int]
+    shape: Sequence[int], wanted: Precision | None, *others: Sequence[int]
 ) -> Precision:
     """The precision the weights of a page are stored in."""
-    if asked not in (None, *ERROR):
-        raise InputError(f'Unknown precision {asked!r}.\nUse "uint11", "uint8", "float16" or None.')
+    if wanted not in (None, *ERROR):
+        raise InputError(
+            f'Unknown precision {wanted!r}.\nUse "uint11", "uint8", "float16" or None.'
+        )
     shapes = [tuple(shape), *map(tuple, others)]
     small = _total_bytes(shapes, "uint11") <= FINE_BYTES
-    precision: Precision = asked or ("uint11" if small else "uint8")
+    precision: Precision = wanted or ("uint11" if small else "uint8")
     size = _total_bytes(shapes, precision)
     if size > PAGE_BYTES:
         fits = PAGE_BYTES // _total_bytes([(1, *shape[1:]) for shape in shapes], "uint8")
         cure = f"at most {fits} layers (include_layers=[…])" if fits else "a shorter text"
-        if asked not in (None, "uint8") and _total_bytes(shapes, "uint8") <= PAGE_BYTES:
+        if wanted not in (None, "uint8") and _total_bytes(shapes, "uint8") <= PAGE_BYTES:
             cure = 'precision="uint8"'
         raise InputError(
             f"The page would be {size / 1e6:,.0f} MB; browsers manage {PAGE_BYTES / 1e6:.0f} MB.\n"

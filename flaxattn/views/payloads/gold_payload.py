@@ -72,7 +72,7 @@ def add_given(
     names = []
     every: list[dict[str, list[GoldPairs]]] = []
     if given is not None:
-        held = [side for side, seen in trace.sides.items() if seen.weights is not None]
+        held = [side for side, record in trace.sides.items() if record.weights is not None]
         usual = start["side"] if start["side"] in held else held[0]
         every = read_pairs(trace, given, usual)
         others = [] if second is None else read_pairs(second, given, usual)
@@ -123,14 +123,14 @@ def read_pairs(
         for where, every in by_side.items():
             _check_side(trace, name, where)
             each = _each_text(name, every, len(ones))
-            for sides, one, asked in zip(found, ones, each, strict=True):
-                judged = _judged(name, asked, getattr(one, where), where)
+            for sides, one, requested in zip(found, ones, each, strict=True):
+                judged = _judged(name, requested, getattr(one, where), where)
                 sides.setdefault(where, []).append(judged)
     return found
 
 
 def _check_side(trace: Trace, name: str, side: str) -> None:
-    held = [known for known, seen in trace.sides.items() if seen.weights is not None]
+    held = [known for known, record in trace.sides.items() if record.weights is not None]
     if side not in held:
         raise InputError(
             f"pairs[{name!r}] are of {side!r}; this trace has weights of {', '.join(held)}.\n"

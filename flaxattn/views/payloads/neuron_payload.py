@@ -67,10 +67,10 @@ class SoftmaxTerms:
 
 def require_neuron(trace: Trace) -> None:
     """Check that a trace holds what the neuron level multiplies."""
-    sides = [seen for seen in (trace.encoder, trace.decoder, trace.cross) if seen is not None]
-    if any(seen.query is not None and seen.key is not None for seen in sides):
+    sides = [record for record in (trace.encoder, trace.decoder, trace.cross) if record is not None]
+    if any(record.query is not None and record.key is not None for record in sides):
         return
-    held = [n for n in FIELDS if any(getattr(seen, n) is not None for seen in sides)]
+    held = [n for n in FIELDS if any(getattr(record, n) is not None for record in sides)]
     raise InputError(
         f"The neuron view multiplies queries and keys; this trace holds "
         f"{' and '.join(held) or 'no arrays'}.\n"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The head, token and share of attention that a page opens with where nothing was asked for."""
+"""The head, token and share of attention that a page opens with where nothing was requested."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

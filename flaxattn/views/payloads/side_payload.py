@@ -3,7 +3,7 @@
 """The sides of a trace as a page knows them: what attends to what, where, and under which text.
 
 Where a trace has cross-attention, a page holds all its sides, and joined ones if there are three.
-It shapes payloads; `trace_page.py` says what a page is asked for.
+It shapes payloads; `trace_page.py` says what a page is requested.
 """
 
 import dataclasses
@@ -57,12 +57,16 @@ _MEASURES = (
 def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, AttentionRecord]:
     """The sides of a trace that have weights, by name."""
     sides = {"encoder": trace.encoder, "decoder": trace.decoder, "cross": trace.cross}
-    found = {name: seen for name, seen in sides.items() if seen and seen.weights is not None}
-    present = {name: seen for name, seen in sides.items() if seen and _told_of(seen)}
+    found = {
+        name: record for name, record in sides.items() if record and record.weights is not None
+    }
+    present = {name: record for name, record in sides.items() if record and _told_of(record)}
     if numbers_do and present and not found:
         return present
     if not found:
-        held = next((", ".join(seen.stats) for seen in sides.values() if seen and seen.stats), "")
+        held = next(
+            (", ".join(record.stats) for record in sides.values() if record and record.stats), ""
+        )
         raise InputError(
             "A view draws attention weights; this trace holds "
             f"{f'only {held}' if held else 'nothing to draw'}.\n"
@@ -84,22 +88,22 @@ def one_side(
     texts = {"source": one.tokens, "read": one.decoder_tokens or one.written}
     texts["written"] = one.written or one.decoder_tokens
     queries, keys = (texts[text] or one.tokens for (text,) in _TEXTS[name])
-    seen = recorded(one)[name]
-    rows = list(queries[0])[slice(*seen.query_window or (None,))]
-    columns = list(keys[0])[slice(*seen.key_window or (None,))]
+    record = recorded(one)[name]
+    rows = list(queries[0])[slice(*record.query_window or (None,))]
+    columns = list(keys[0])[slice(*record.key_window or (None,))]
     if not rows or not columns:
         raise InputError(
             f"The window of weights holds no position of sequence {sequence}, only padding.\n"
             "Choose another sequence, or capture a window within it."
         )
-    return seen, rows, columns
+    return record, rows, columns
 
 
-def check_side(asked: str | None, names: Sequence[str]) -> str | None:
-    """Check the side that was asked for."""
-    if asked is not None and asked not in names:
-        raise InputError(f"There is no side {asked!r}.\nThis trace has {', '.join(names)}.")
-    return asked
+def check_side(requested: str | None, names: Sequence[str]) -> str | None:
+    """Check the side that was requested."""
+    if requested is not None and requested not in names:
+        raise InputError(f"There is no side {requested!r}.\nThis trace has {', '.join(names)}.")
+    return requested
 
 
 def side_names(found: Mapping[str, Any]) -> list[str]:

@@ -133,10 +133,10 @@ def sized_rows(values: Float[np.ndarray, "L H Q K"]) -> Float[np.ndarray, "L H Q
 
 def measured_as(one: Trace, side: str, values: Float[np.ndarray, "L H Q K"]) -> Trace:
     """A text whose attention is the sizes of other weights, so that they can be measured."""
-    seen: AttentionRecord = getattr(one, side)
+    attention: AttentionRecord = getattr(one, side)
     rows = sized_rows(values)
-    whole: Any = np.broadcast_to(rows, (len(rows), len(seen.heads), *rows.shape[2:]))
-    record = AttentionRecord(weights=whole[:, None], layers=seen.layers, heads=seen.heads)
+    whole: Any = np.broadcast_to(rows, (len(rows), len(attention.heads), *rows.shape[2:]))
+    record = AttentionRecord(weights=whole[:, None], layers=attention.layers, heads=attention.heads)
     others = {name: None for name in one.sides}
     return dataclasses.replace(one, **(others | {side: record}))
 
@@ -161,7 +161,7 @@ def _kind(trace: Trace, name: str, arrays: Any) -> WeightKind:
         raise InputError(
             f"weights: the name {name!r} is taken.\nName them by what they are, such as 'norm'."
         )
-    held = {side: seen for side, seen in trace.sides.items() if seen.weights is not None}
+    held = {side: record for side, record in trace.sides.items() if record.weights is not None}
     by_side = arrays if isinstance(arrays, Mapping) else {next(iter(held), ""): arrays}
     if wrong := [side for side in by_side if side not in held]:
         raise InputError(
