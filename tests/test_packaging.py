@@ -121,8 +121,6 @@ def test_every_public_name_loads() -> None:
 
     for name in flaxattn.__all__:
         assert getattr(flaxattn, name) is not None
-    with pytest.warns(DeprecationWarning, match="is called flaxattn.OnlineMoments now"):
-        assert flaxattn.Running is flaxattn.OnlineMoments  # pyright: ignore  # an old name
     with pytest.raises(AttributeError, match="no attribute 'atention'"):
         _ = flaxattn.atention  # pyright: ignore[reportAttributeAccessIssue]  # the mistake tested
 

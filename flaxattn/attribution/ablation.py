@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from flaxattn.attribution.head_losses import HeadTask, Masks
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.progress_reporter import watch_in_notebooks
+from flaxattn.trace.result_table import ResultTable, columns_of
 
 Head = tuple[str, int, int]
 """Name of the mask, layer and head."""
@@ -28,8 +29,8 @@ _ABLATION, _IMPORTANCE, _PRUNING = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadEffects:
+@dataclasses.dataclass(frozen=True, repr=False)
+class HeadEffects(ResultTable):
     """A number for each head, a mean over texts.
 
     Attributes:
@@ -47,6 +48,15 @@ class HeadEffects:
     loss: float
     texts: int
     each: Mapping[str, Float[np.ndarray, "L H T"]] = dataclasses.field(default_factory=dict)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A row for each head, the largest mean first."""
+        return columns_of(
+            [
+                {"mask": name, "layer": layer, "head": head, self.kind: mean, "error": error}
+                for (name, layer, head), mean, error in self.ranked()
+            ]
+        )
 
     def ranked(self) -> list[tuple[Head, float, float]]:
         """Every head with its mean and its standard error, the largest mean first."""

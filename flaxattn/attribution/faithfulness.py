@@ -38,6 +38,7 @@ from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.trace.result_table import ResultTable, columns_of
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -62,8 +63,8 @@ SCALES = ("probability", "log")
 _POSITIONS = 2**14  # of the rows that run at once
 
 
-@dataclasses.dataclass(frozen=True)
-class Faithfulness:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Faithfulness(ResultTable):
     """Curves of every kind of attribution on the same texts.
 
     >>> import flaxattn as fa
@@ -92,6 +93,22 @@ class Faithfulness:
     predicted: tuple[str, ...]
     removable: tuple[int, ...]
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A row for each text and kind, with the areas of its curves."""
+        areas = self.areas()
+        rows = [
+            {
+                "text": text,
+                "kind": kind,
+                "predicted": self.predicted[text],
+                "removable": self.removable[text],
+                **{name: float(values[n, text]) for name, values in areas.items()},
+            }
+            for text in range(len(self.predicted))
+            for n, kind in enumerate(self.kinds)
+        ]
+        return columns_of(rows)
 
     def areas(self) -> dict[str, Float[np.ndarray, "N T"]]:
         """Numbers of every kind and text, by the names of `curve_areas`."""

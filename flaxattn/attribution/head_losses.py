@@ -69,6 +69,10 @@ class HeadTask(NamedTuple):
     name: str = ""
     allow_nonfinite: bool = False
 
+    def __repr__(self) -> str:
+        texts = sum(batch.texts for batch in self.batches)
+        return f"HeadTask({self.name!r}: {texts:,} texts in {len(self.batches):,} batches)"
+
     def check(self, losses: Float[np.ndarray, " B"], first: int) -> None:
         """Refuse losses with all heads that are NaN or infinite, unless they are allowed.
 

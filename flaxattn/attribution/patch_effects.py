@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from flaxattn.attribution.patch_request import PatchRequest
 from flaxattn.corpus.text_pairs import TextPair
 from flaxattn.measures.significance import adjusted, bootstrap_interval, sign_flip_test
+from flaxattn.trace.result_table import ResultTable, columns_of
 
 LEVEL = 0.95
 """Confidence of intervals."""
@@ -114,8 +115,8 @@ class UnitEffects:
         return cls(side, kind, each, means, low, high, p, corrected, corrected <= alpha)
 
 
-@dataclasses.dataclass(frozen=True)
-class PatchReport:
+@dataclasses.dataclass(frozen=True, repr=False)
+class PatchReport(ResultTable):
     """Effects of patching a model on pairs of texts.
 
     Attributes:
@@ -163,6 +164,10 @@ class PatchReport:
             effects: Those of one side.
         """
         return effects.kind or self.request.method
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A row for each unit that was patched, as `rows` gives them."""
+        return columns_of(list(self.rows()))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each unit, the largest effect of a side first; by layer, head is -1.

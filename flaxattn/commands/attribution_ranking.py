@@ -121,7 +121,7 @@ def faithfulness(
     }
     figures = {figure_file(run.command): functools.partial(plot_faithfulness, found)}
     table = table_file(run.command)
-    files = run.save(Report(run.command, facts, _rows(found), figures, table_name=table))
+    files = run.save(Report(run.command, facts, found.to_columns(), figures, table_name=table))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return
@@ -138,22 +138,6 @@ def _curves(found: "Faithfulness") -> list[dict[str, Any]]:
             "deletion": found.deletion[n].mean(0).tolist(),
             "insertion": found.insertion[n].mean(0).tolist(),
         }
-        for n, kind in enumerate(found.kinds)
-    ]
-
-
-def _rows(found: "Faithfulness") -> list[dict[str, Any]]:
-    """A row for each text and kind."""
-    areas = found.areas()
-    return [
-        {
-            "text": text,
-            "kind": kind,
-            "predicted": found.predicted[text],
-            "removable": found.removable[text],
-            **{name: float(values[n, text]) for name, values in areas.items()},
-        }
-        for text in range(len(found.predicted))
         for n, kind in enumerate(found.kinds)
     ]
 

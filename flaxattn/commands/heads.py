@@ -88,7 +88,7 @@ def heads(
     table = {name: without_nan([row[name] for row in rows]) for name in rows[0]}
     beside = {CORRELATIONS: columns_bytes(table)}
     figures = {figure_file(run.command): functools.partial(plot_concordance, found, alpha)}
-    files = run.save(Report(run.command, facts, found.table(), figures, beside))
+    files = run.save(Report(run.command, facts, found.to_columns(), figures, beside))
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return

@@ -25,6 +25,7 @@ from flaxattn.measures.report_numbers import (
     report_labels,
 )
 from flaxattn.measures.significance import CORRECTIONS, adjusted
+from flaxattn.trace.result_table import ResultTable
 
 LEVEL = 0.95
 """Confidence of intervals."""
@@ -35,7 +36,7 @@ _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class HeadConcordance:
+class HeadConcordance(ResultTable):
     """Numbers of every head side by side, and the correlations of their columns.
 
     Attributes:
@@ -81,7 +82,7 @@ class HeadConcordance:
     p_corrected: Float[np.ndarray, "C C"]
     left_out: tuple[str, ...] = ()
 
-    def table(self) -> dict[str, Any]:
+    def to_columns(self) -> dict[str, Any]:
         """Columns of a table with a row for each head."""
         where = {"side": [self.side] * len(self.heads), "layer": self.layers, "head": self.heads}
         numbers = zip(self.columns, self.values.T, strict=True)

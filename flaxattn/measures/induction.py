@@ -24,6 +24,7 @@ from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pretrained.nonfinite_error import first_nonfinite, nonfinite_error
 from flaxattn.trace.nonfinite import count_nonfinite, with_lse
 from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.result_table import ResultTable, columns_of
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -52,8 +53,8 @@ class HeadScore:
     lift: float
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadScores:
+@dataclasses.dataclass(frozen=True, repr=False)
+class HeadScores(ResultTable):
     """Scores of every recorded head, by kind.
 
     Attributes:
@@ -73,6 +74,23 @@ class HeadScores:
     uniform: Mapping[str, float]
     length: int
     sequences: int
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A row for each kind and head: its score, standard error and lift."""
+        rows = [
+            {
+                "kind": kind,
+                "layer": layer,
+                "head": head,
+                "score": float(self.scores[kind][i, j]),
+                "error": float(self.errors[kind][i, j]),
+                "lift": float(self.lift(kind)[i, j]),
+            }
+            for kind in self.scores
+            for i, layer in enumerate(self.layers)
+            for j, head in enumerate(self.heads)
+        ]
+        return columns_of(rows)
 
     def lift(self, kind: str) -> Float[np.ndarray, "L H"]:
         """Scores of a kind over those of uniform attention."""

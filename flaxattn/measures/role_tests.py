@@ -25,6 +25,7 @@ from flaxattn.measures.score_sources import WINDOW
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
+from flaxattn.trace.result_table import ResultTable, columns_of
 
 _SLACK = 1e-9
 _FEW = 0.05  # of the texts: so many may be too short without a word
@@ -116,8 +117,8 @@ class Role:
     reach: Reach
 
 
-@dataclasses.dataclass(frozen=True)
-class Roles:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Roles(ResultTable):
     """The roles of every head.
 
     Attributes:
@@ -133,6 +134,28 @@ class Roles:
     roles: Mapping[str, Role]
     test: Test
     tests: int
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A row for each role and head, with its score and the test of it."""
+        rows = [
+            {
+                "role": name,
+                "layer": layer,
+                "head": head,
+                "found": bool(role.found[i, j]),
+                "score": float(role.score[i, j]),
+                "p_corrected": float(role.corrected[i, j]),
+                "p": float(role.p[i, j]),
+                "t": float(role.t[i, j]),
+                "mass": float(role.mass[i, j]),
+                "p_beyond": None if role.beyond is None else float(role.beyond[i, j]),
+                "texts": role.count,
+            }
+            for name, role in self.roles.items()
+            for i, layer in enumerate(self.layers)
+            for j, head in enumerate(self.heads)
+        ]
+        return columns_of(rows)
 
     def of(self, layer: int, head: int) -> list[str]:
         """The roles of a head, by the numbers of its layer and itself."""

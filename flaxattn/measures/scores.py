@@ -24,6 +24,7 @@ from flaxattn.measures.windowed_terms import by_layer
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.trace.record import SIDES, AttentionRecord
+from flaxattn.trace.result_table import ResultTable
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
@@ -201,7 +202,7 @@ def side_of(trace: Trace, side: str) -> AttentionRecord:
     return record
 
 
-class ScoreAccumulator:
+class ScoreAccumulator(ResultTable):
     """Moments of scores over many texts, merged in any order.
 
     Attributes:
@@ -226,6 +227,29 @@ class ScoreAccumulator:
         self.ceilings: dict[str, np.ndarray] = {}
         self.hits: dict[str, tuple[np.ndarray, int]] = {}
         self.offsets: dict[str, Counter[int]] = {}
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """A row for each score and head: counts of texts, means and standard deviations."""
+        specs = sorted(self.moments)
+        layers, heads = np.meshgrid(self.layers, self.heads, indexing="ij")
+        size = layers.size
+        counts, means, m2 = (
+            np.concatenate([np.ravel(part) for part in parts]) if specs else np.zeros(0)
+            for parts in (
+                [getattr(self.moments[spec], name) for spec in specs]
+                for name in ("counts", "mean", "m2")
+            )
+        )
+        spread = np.sqrt(m2 / np.maximum(counts - 1, 1))
+        return {
+            "kind": np.repeat(np.array([spec.kind for spec in specs], object), size),
+            "name": np.repeat(np.array([spec.name for spec in specs], object), size),
+            "layer": np.tile(layers.ravel(), len(specs)),
+            "head": np.tile(heads.ravel(), len(specs)),
+            "mean": means,
+            "sd": np.where(counts > 1, spread, np.nan),
+            "texts": counts.astype(int),
+        }
 
     @classmethod
     def of(cls, *parts: Scores) -> Self:

@@ -190,7 +190,7 @@ class MultiHeadAttention(nn.Module):
         if rotation is not None and wanted.query and wanted.key and not self.cache_length:
             turned = jnp.stack(rotation, axis=2)
             turned = jnp.broadcast_to(turned, (len(q), *turned.shape[1:]))
-        attention = AttentionRecord.of(
+        entry = AttentionRecord.of(
             wanted,
             intermediates,
             scale,

@@ -13,6 +13,12 @@ from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
 class ReadingOptions:
     """Options for reading texts, and for choosing those that count.
 
+    >>> import flaxattn as fa
+    >>> model, texts = fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."]
+    >>> stats = fa.head_stats(model, texts, reading=fa.ReadingOptions(limit=1))
+    >>> stats.moments["mean", "next"].counts[0, 0]
+    np.int64(1)
+
     Attributes:
         truncate: Whether texts over the model's limit are cut; words beyond it count nowhere.
         bad: Receives the texts that cannot be used: over the limit, or with a word that the

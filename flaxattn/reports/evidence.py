@@ -27,6 +27,13 @@ Traces = Callable[[Sequence[int]], Iterable[Any]]
 class PageOptions:
     """Options of the evidence of a report, and of its page.
 
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> page = fa.PageOptions(evidence=1, sentences=10)
+    >>> report = fa.stats_report(model, ["The cat is very sad."], compared=0, page=page)
+    >>> len(report.facts["evidence"]["claims"][0]["texts"])
+    1
+
     Attributes:
         evidence: Number of texts kept for each claim and head.
         sentences: Largest number of texts on the page.

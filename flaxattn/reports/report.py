@@ -19,9 +19,9 @@ from flaxattn import __version__
 from flaxattn.errors import InputError
 from flaxattn.files import json_digest, sha256_of, written_whole
 from flaxattn.measures.read_report import is_report
+from flaxattn.trace.result_table import ResultTable
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from matplotlib.figure import Figure
 
@@ -75,8 +75,14 @@ REPORT_FILES = {  # every file that a report may have, by its name
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Report:
+class Report(ResultTable):
     """What was measured over texts. It shows its page in a notebook.
+
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> report = fa.stats_report(model, ["The cat is very sad."], compared=0)
+    >>> report.facts["texts"], report.table.num_columns
+    (1, 9)
 
     Attributes:
         name: Of the report and of its files, such as `compare`.
@@ -120,9 +126,9 @@ class Report:
         """The page, made anew; None where there is none."""
         return None if self.draw_page is None else self.draw_page()
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """The table as a data frame; pandas must be installed."""
-        return self.table.to_pandas()
+    def to_columns(self) -> dict[str, list[Any]]:
+        """The table by columns, in which NaN and infinity are None."""
+        return self.table.to_pydict()
 
     def save(
         self, folder: str | os.PathLike[str], *, overwrite: bool = False, page: bool = True
@@ -149,11 +155,6 @@ class Report:
                 "name another folder, or replace that report with overwrite=True"
             )
         return write_report(self if page else dataclasses.replace(self, draw_page=None), path, {})
-
-    def __repr__(self) -> str:
-        table = self.table
-        columns = ", ".join(table.column_names[:4]) + (", …" if table.num_columns > 4 else "")
-        return f"Report({self.name}: {table.num_rows:,} rows of {columns})"
 
     def _repr_html_(self) -> str | None:
         page = self.page

@@ -88,6 +88,10 @@ class Store:
         self._starts = [shard["start"] for shard in self.plan["shards"]]
         self._shard = functools.lru_cache(_OPEN)(self._open_shard)
 
+    def __repr__(self) -> str:
+        model = self.plan["model"]["name"]
+        return f"Store({str(self.path)!r}: {len(self):,} texts of {model!r})"
+
     def __len__(self) -> int:
         """Texts in the plan, whether their shards are there or not."""
         return self.plan["texts"]

@@ -138,6 +138,12 @@ class HeadIndex:
         self._shards = facts["shards"]
         self._checked: set[Any] = set()
 
+    def __repr__(self) -> str:
+        layers = ", ".join(map(str, self.layers))
+        return (
+            f"HeadIndex({str(self.path)!r}: {len(self):,} tokens, {self.kind} of layers {layers})"
+        )
+
     def __len__(self) -> int:
         """Tokens that can be found."""
         return sum(shard["tokens"] for shard in self._shards)

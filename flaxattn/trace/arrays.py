@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as NumPy: tensors of torch are read by their methods, torch is never imported.
+"""Arrays of any library as NumPy; torch is never imported.
 
 What the numbers mean, and whether they are attention, is not known here.
 """

@@ -154,7 +154,7 @@ def test_controls_and_titles_stay_in_sight_of_a_long_text(view, peaked, tmp_path
     view.run("view.scroller.style.width = '300px'; view.scroller.scrollLeft = 150; view.paint()")
     edges = view.run(
         "const left = (e) => e.getBoundingClientRect().left;"
-        "return [left(view.scroller), left(document.querySelector('.neuron-row .piece')),"
+        "return [left(view.scroller), left(document.querySelector('.neuron-row .token-text')),"
         " view.scroller.scrollLeft]"
     )
     assert edges[2] > 0 and edges[0] <= edges[1] < edges[0] + 150, "tokens stay beside the numbers"
@@ -221,11 +221,11 @@ def test_a_blank_piece_can_be_seen_and_stays_a_blank(view, peaked, tmp_path):
     trace = Trace.from_arrays(peaked(1, 1, 3), [["a", " ", " b"]])
     view.open(fa.head_view(trace, 0).save(tmp_path / "blank.html"))
     marks = view.run(
-        "return [...document.querySelectorAll('.left .piece')].map((piece) =>"
+        "return [...document.querySelectorAll('.left .token-text')].map((piece) =>"
         " getComputedStyle(piece, '::before').content)"
     )
     assert marks == ["none", '"␣"', "none"]
-    assert view.texts(".left .piece") == ["a", " ", " b"]
+    assert view.texts(".left .token-text") == ["a", " ", " b"]
 
 
 def test_the_large_picture_beside_the_model_is_the_head_under_the_pointer(view, whole):

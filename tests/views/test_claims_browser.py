@@ -88,7 +88,7 @@ def test_a_claim_leads_to_the_head_and_the_text_that_show_it(view, made, link, t
     view.actions().click(links[link]).perform()
     place = (4, 7).index(text)
     assert shown(view) == ["head", place, layer, [head]]
-    assert view.texts(".left .piece") == TEXTS[text]
+    assert view.texts(".left .token-text") == TEXTS[text]
     view.assert_draws(made.shares[text][layer], heads=[head], error=ERROR["uint8"])
     drawn = view.lines()
     view.browser.back()

@@ -71,8 +71,8 @@ def test_hiding_it_renormalises_and_says_so(view, sink):
     assert view.texts(".badge")[0] == "renormalised"
     assert "on the first token are left out" in view.find(".badge").get_attribute("title")
     assert HIDDEN in view.texts(".status")[0]
-    assert view.texts(".left .piece") == view.texts(".right .piece") == TOKENS
-    assert view.texts(".token.out .piece") == [TOKENS[0]]
+    assert view.texts(".left .token-text") == view.texts(".right .token-text") == TOKENS
+    assert view.texts(".token.out .token-text") == [TOKENS[0]]
     view.click("[name=first]")
     np.testing.assert_allclose(drawn(view), sink.weights, atol=0.003)
     assert not view.find(".badge").is_displayed()
@@ -112,7 +112,7 @@ def test_special_tokens_and_the_first_are_hidden_together(view, pair):
 
 def test_the_joined_square_has_a_first_token_in_each_text(view, translation):
     view.open(translation.page, "side=all&first=hidden&layer=0")
-    assert view.texts(".token.out .piece") == [translation.source[0], translation.read[0]]
+    assert view.texts(".token.out .token-text") == [translation.source[0], translation.read[0]]
     square, length = translation.square(0), len(translation.source)
     parts = [without_first(part) for part in np.split(square, [length], axis=-1)]
     rest = np.concatenate(parts, axis=-1)

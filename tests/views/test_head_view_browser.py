@@ -107,8 +107,8 @@ class TestBertVizInteractions:
         view.open(pair.page)
         view.choose("attention", choice)
         view.assert_draws(pair.shares[0], queries=queries, keys=keys)
-        assert view.texts(".left .piece") == [pair.tokens[i] for i in queries]
-        assert view.texts(".right .piece") == [pair.tokens[i] for i in keys]
+        assert view.texts(".left .token-text") == [pair.tokens[i] for i in queries]
+        assert view.texts(".right .token-text") == [pair.tokens[i] for i in keys]
 
     def test_text_without_a_pair_has_no_attention_list(self, view, peaked, tmp_path):
         page = head_view(Trace.from_arrays(peaked(1, 2, 3), [list("abc")]), 0)

@@ -142,7 +142,7 @@ class TestChoices:
         view.assert_draws(rest, queries=kept, keys=kept, error=0.003)
         assert view.find(".badge").is_displayed()
         assert view.texts(".badge")[0] == "renormalised"
-        assert view.texts(".left .piece") == [pair.tokens[i] for i in kept]
+        assert view.texts(".left .token-text") == [pair.tokens[i] for i in kept]
 
     def test_mass_keeps_the_fewest_keys(self, view, pair):
         view.open(pair.page)
@@ -228,12 +228,12 @@ class TestPlace:
         edges = view.run(
             "const box = (name) => document.querySelector(name).getBoundingClientRect();"
             "return [box('.left').right, box('.lines').left, box('.lines').right, "
-            "box('.right').left, ...[...document.querySelectorAll('.left .piece')]"
+            "box('.right').left, ...[...document.querySelectorAll('.left .token-text')]"
             ".map((piece) => piece.getBoundingClientRect().right)]"
         )
         assert edges[:4] == sorted(edges[:4])
         assert max(edges[4:]) <= edges[0]
-        assert view.texts(".left .piece") == tokens
+        assert view.texts(".left .token-text") == tokens
 
     def test_lines_follow_the_width_of_the_window(self, view, pair):
         view.open(pair.page)

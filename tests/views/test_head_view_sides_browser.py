@@ -32,7 +32,7 @@ def assert_lines(view, shares: np.ndarray, error: float = ERROR["float16"]) -> N
 
 def columns(view) -> tuple[list[str], list[str]]:
     """The tokens on the left and on the right."""
-    return view.texts(".left .piece"), view.texts(".right .piece")
+    return view.texts(".left .token-text"), view.texts(".right .token-text")
 
 
 class TestSides:

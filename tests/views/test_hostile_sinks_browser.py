@@ -68,7 +68,7 @@ def quiet(view) -> Iterator[None]:
 def test_as_text(view, hostile, quiet):
     _, written, page = hostile
     view.open(page)
-    assert view.texts(".left .piece") == view.texts(".right .piece") == written
+    assert view.texts(".left .token-text") == view.texts(".right .token-text") == written
     told = view.run(
         "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo(); page.hold('left', index); page.point('right', index);"
@@ -252,7 +252,7 @@ def test_beside_a_page_of_a_store(view, hostile, quiet, tmp_path):
         view.open(tmp_path / "served.html")
         said = view.texts(".corpus strong, .corpus .id, .corpus .place")
         assert said == [text, text, text]
-        assert view.texts(".left .piece") == written
+        assert view.texts(".left .token-text") == written
         assert view.run("return document.scripts.length") == 3
 
 
@@ -284,7 +284,7 @@ def test_as_style(view, hostile, quiet, pair):
         [quote(text.encode("utf-8", "replace")) for text in found],
     )
     assert view.run(STYLES) == [1, 1, 0, *usual]
-    assert view.texts(".left .piece") == written
+    assert view.texts(".left .token-text") == written
     assert view.run("return document.documentElement.dataset.theme") in (None, "light", "dark")
 
 

@@ -86,7 +86,7 @@ def test_only_what_draws_nothing_is_replaced():
 
 def test_text_appears_as_written_in_every_place(view, page):
     view.open(page)
-    assert view.texts(".left .piece") == view.texts(".right .piece") == WRITTEN
+    assert view.texts(".left .token-text") == view.texts(".right .token-text") == WRITTEN
     titles = "return [...document.querySelectorAll('.left .token')].map((token) => token.title)"
     assert view.run(titles) == WRITTEN
     assert view.run("return document.title") == f"Attention heads · {MODEL}"
@@ -157,7 +157,7 @@ def test_text_appears_as_written_in_the_other_levels(view, page):
         "  const place = (index + 0.5) / view.state.side.left.tokens.length;"
         "  const clientX = box.left + place * box.width;"
         "  view.point(cell, {clientX, clientY: box.top + place * box.height});"
-        "  return [...page.tip.querySelectorAll('.piece')].map((piece) => piece.textContent);"
+        "  return [...page.tip.querySelectorAll('.token-text')].map((piece) => piece.textContent);"
         "});"
     )
     assert shown == [[token, token] for token in WRITTEN]
@@ -190,7 +190,7 @@ def test_running_text_is_text(view, page, peaked, tmp_path):
     tips = view.run(
         "return [...document.querySelectorAll('.run')].map((run) => {"
         "  run.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));"
-        "  return page.tip.querySelector('.piece').textContent;"
+        "  return page.tip.querySelector('.token-text').textContent;"
         "});"
     )
     assert tips == whole
@@ -199,7 +199,7 @@ def test_running_text_is_text(view, page, peaked, tmp_path):
     view.open(page, "level=text&query=1")
     assert "".join(view.texts(".run")).startswith("".join(WRITTEN[:5]))
     view.open(tmp_path / "spelled.html", "level=head")
-    assert view.texts(".left .piece") == [token or "[UNK]" for token in WRITTEN]
+    assert view.texts(".left .token-text") == [token or "[UNK]" for token in WRITTEN]
     assert view.run("return window.seen") == []
     assert view.run("return document.scripts.length") == 2
     assert (
@@ -219,7 +219,7 @@ def test_a_list_of_hostile_texts_is_a_list_of_texts(view, peaked, tmp_path):
     assert view.texts("[name=sequence] option") == written
     for number in (1, 3, 5, 20):
         view.choose("sequence", str(number))
-        assert view.texts(".left .piece") == [f"{WRITTEN[number]}x"]
+        assert view.texts(".left .token-text") == [f"{WRITTEN[number]}x"]
     box = view.find("[name=search]")
     box.send_keys("</script><script>")
     assert view.texts("[name=sequence] option")[0] == written[1]
@@ -242,7 +242,7 @@ def test_svg_of_it_is_text_too(view, page):
 def test_other_directions_stay_within_their_token(view, page):
     view.open(page)
     directions = view.run(
-        "return [...document.querySelectorAll('.token .piece')]"
+        "return [...document.querySelectorAll('.token .token-text')]"
         ".map((piece) => getComputedStyle(piece).unicodeBidi)"
     )
     assert set(directions) == {"isolate"}

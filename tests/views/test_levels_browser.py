@@ -186,7 +186,7 @@ def test_texts_are_listed_and_turned_to(view, library):
     view.assert_draws(weights[0, 0])
     view.choose("layer", "1")
     view.choose("sequence", "1")
-    assert view.texts(".left .piece") == ["a", "dog", "ran"]
+    assert view.texts(".left .token-text") == ["a", "dog", "ran"]
     view.assert_draws(weights[1, 1])
     view.choose("sequence", "2")
     view.assert_draws(weights[1, 2][:, :2, :2])
@@ -203,7 +203,7 @@ def test_texts_are_searched(view, library):
     assert view.texts("[name=sequence] option") == ["3: one fish", "1: the cat sat"]
     assert view.find("[name=search]").get_attribute("title") == "1 of 3 texts"
     view.press("ENTER")
-    assert view.texts(".left .piece") == ["one", "fish"]
+    assert view.texts(".left .token-text") == ["one", "fish"]
     view.assert_draws(weights[0, 2][:, :2, :2])
     view.browser.back()
     view.until("page.state.sequence === 0")
@@ -221,7 +221,7 @@ def test_words_sum_over_their_pieces_and_average_from_them(view, peaked, tmp_pat
     wanted = np.stack([columns[:, group].mean(1) for group in groups], axis=1)
     view.click("[name=unit]")
     view.choose("layer", "1")
-    assert view.texts(".left .piece") == ["[CLS]", "unbelievable", "cats.", "[SEP]"]
+    assert view.texts(".left .token-text") == ["[CLS]", "unbelievable", "cats.", "[SEP]"]
     view.assert_draws(wanted, error=0.001)
     assert view.browser.current_url.endswith("#layer=1&unit=words")
     view.click("[name=special]")
@@ -230,12 +230,12 @@ def test_words_sum_over_their_pieces_and_average_from_them(view, peaked, tmp_pat
         {(h, q + 1, k + 1): kept[h, q, k] for h, q, k in np.ndindex(kept.shape)}, abs=0.003
     )
     view.click("[name=unit]")
-    assert view.texts(".left .piece") == tokens[1:-1]
+    assert view.texts(".left .token-text") == tokens[1:-1]
 
 
 def test_words_of_a_translation_are_those_of_each_side(view, translation):
     view.open(translation.page, "unit=words&side=encoder")
-    assert view.texts(".left .piece") == ["<b>ein</b>", " Haus", " am", " See", "</s>"]
+    assert view.texts(".left .token-text") == ["<b>ein</b>", " Haus", " am", " See", "</s>"]
     shares = translation.shares["encoder"][0]
     columns = np.delete(shares, 2, axis=-1)
     columns[..., 1] += shares[..., 2]

@@ -173,7 +173,7 @@ def test_a_held_key_orders_dimensions_by_what_they_add_to_its_score(view, page):
     drawn = view.run("return view.drawn()")
     order = next(c["dimensions"] for c in drawn["columns"] if c["name"] == "product")
     assert order == sorted(range(D), key=lambda d: -abs(added[d]))
-    assert view.texts(".neuron-row.held .piece") == [TOKENS[4]]
+    assert view.texts(".neuron-row.held .token-text") == [TOKENS[4]]
     tip, *_ = view.run(POINT, 1, 0, 2, None, "product", 0)
     assert tip.startswith(f"dimension {order[0]}scaled, of the key held: ")
     assert float(tip.split(": ")[-1].replace("−", "-")) == pytest.approx(
@@ -185,7 +185,9 @@ def test_keys_are_sorted_by_weight(view, page):
     view.open(page, "dimensions=all&sorting=position&layer=0&heads=1&query=3")
     view.click("[name=sorting]")
     weights = record()[0].weights[0, 0, 1, 3]
-    assert view.texts(".neuron-row .piece") == [visible(TOKENS[k]) for k in np.argsort(-weights)]
+    assert view.texts(".neuron-row .token-text") == [
+        visible(TOKENS[k]) for k in np.argsort(-weights)
+    ]
     assert "sorting" not in view.run("return location.hash"), "as a page starts"
 
 
@@ -291,9 +293,9 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
     )
     assert len(view.texts(".neuron-row")) < 30
     view.run("view.scroller.scrollTop = 24 * 500; view.paint()")
-    assert {"w500", "w510"} <= set(view.texts(".neuron-row .piece"))
+    assert {"w500", "w510"} <= set(view.texts(".neuron-row .token-text"))
     view.run("page.update({ query: 0, key: 599 }); view.reveal(599)")
-    assert view.texts(".neuron-row.held .piece") == ["w599"]
+    assert view.texts(".neuron-row.held .token-text") == ["w599"]
     assert close(columns(view, "dot")[-1:], [float(q[0, 0, 0, 0] @ k[0, 0, 599, 0])])
 
 
@@ -316,10 +318,14 @@ def test_hostile_text_is_written_and_nothing_runs(view, page):
     view.browser.get_log("browser")
     view.open(page, IN_ORDER)
     written = [visible(token) for token in TOKENS]
-    assert view.texts(".neuron-queries .piece") == view.texts(".neuron-row .piece") == written
+    assert (
+        view.texts(".neuron-queries .token-text")
+        == view.texts(".neuron-row .token-text")
+        == written
+    )
     for index, token in enumerate(written):
         view.run("page.update({ query: arguments[0], key: arguments[0] })", index)
-        assert view.texts(".neuron-query .piece") == [token]
+        assert view.texts(".neuron-query .token-text") == [token]
         assert view.texts("p.spoken")[0].startswith(f"{token} → {token}: ")
         tip, *_ = view.run(POINT, 0, 0, index, index, "product", 0)
         assert tip.startswith(f"dimension 0{token}: ")

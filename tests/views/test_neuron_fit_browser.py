@@ -120,7 +120,7 @@ def test_the_strongest_keys_come_first_and_the_chosen_query_is_in_sight(view, pa
         for query in (S - 2, 0, 45):
             view.open(page, f"query={query}")
             order = np.argsort(-weights[query], kind="stable")
-            assert view.texts(".neuron-row .piece")[:5] == [TOKENS[key] for key in order[:5]]
+            assert view.texts(".neuron-row .token-text")[:5] == [TOKENS[key] for key in order[:5]]
             inside = view.run(
                 "const box = view.queries.getBoundingClientRect();"
                 "const own = view.queries.querySelector('.chosen').getBoundingClientRect();"
@@ -133,10 +133,10 @@ def test_the_strongest_keys_come_first_and_the_chosen_query_is_in_sight(view, pa
 def test_a_key_that_an_address_holds_is_scrolled_to(view, page):
     last = int(trace().encoder.weights[0, 0, 0, 3].argmin())
     view.open(page, f"query=3&key={last}")
-    assert view.texts(".neuron-row.held .piece") == [TOKENS[last]]
+    assert view.texts(".neuron-row.held .token-text") == [TOKENS[last]]
     view.run("view.scroller.scrollTop = 0; view.paint()")
     view.run("page.update({ query: 4 })")
-    assert view.texts(".neuron-row.held .piece") == [TOKENS[last]]
+    assert view.texts(".neuron-row.held .token-text") == [TOKENS[last]]
 
 
 def number(text):

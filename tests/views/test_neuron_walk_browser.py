@@ -288,12 +288,12 @@ def test_hostile_tokens_are_written_in_every_step_and_on_paper(view, tmp_path, k
         view.open(neuron_view(trace(tokens=tokens)).save(tmp_path / "page.html"), "walk=input")
         for key in range(S):
             view.run("page.update({ query: 0, key: arguments[0], walk: 'input' })", key)
-            assert view.texts(".neuron-walk-text .piece") == [
+            assert view.texts(".neuron-walk-text .token-text") == [
                 visible(tokens[0]),
                 visible(tokens[key]),
             ]
-            assert view.texts(".deciding .piece") == [visible(tokens[key])]
+            assert view.texts(".deciding .token-text") == [visible(tokens[key])]
         view.run("window.dispatchEvent(new Event('beforeprint'))")
-        assert visible(tokens[0]) in view.texts(".neuron-walk-printed .piece")
+        assert visible(tokens[0]) in view.texts(".neuron-walk-printed .token-text")
         assert {visible(token) for token in tokens} <= set(view.texts(".neuron-printed svg text"))
         assert view.run("return window.seen") == []

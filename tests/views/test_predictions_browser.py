@@ -395,8 +395,8 @@ def test_hostile_tokens_are_text(view, kind, tmp_path):
     told = view.run(
         "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo(); page.hold('left', index);"
-        "  const pieces = document.querySelectorAll('.predicted .piece, .panel h3 .piece');"
-        "  return [...pieces].map((piece) => piece.textContent);"
+        "  const found = document.querySelectorAll('.predicted .token-text, h3 .token-text');"
+        "  return [...found].map((token) => token.textContent);"
         "});"
     )
     written = [visible(one) for one in found]

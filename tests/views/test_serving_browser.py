@@ -91,7 +91,7 @@ def test_from_the_list_to_a_text_and_on(view, server, online):
     assert view.run("return page.state.heads") == [2]  # the settings came along
     assert view.run("return [page.state.query, page.state.key]") == [None, None]
     assert view.heads_on() == ["2"]
-    assert view.texts(".left .piece")[2] == "rain"
+    assert view.texts(".left .token-text")[2] == "rain"
     view.press("n")
     arrived(view, "text/54")
     view.press("p")

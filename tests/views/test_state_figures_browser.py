@@ -113,7 +113,7 @@ def check_saved_lines(view, root):
     place = ("data-head", "data-query", "data-key")
     told = {tuple(int(p.get(n)) for n in place): float(p.get("data-weight")) for p in paths}
     assert told == pytest.approx(wanted, rel=1e-5) and len(told) == len(paths)
-    assert svg_texts(root, "token") == view.texts(".tokens .piece")
+    assert svg_texts(root, "token") == view.texts(".tokens .token-text")
     assert svg_texts(root, "value") == list(filter(None, view.texts(".tokens .value")))
     assert svg_texts(root, "column") == view.texts(".stage h2")
     assert svg_texts(root, "colour") == view.heads_on()
@@ -167,7 +167,7 @@ def check_lines(view, figure, state):
         limit = WITHIN if line in drawn else 1 / 255 + WITHIN
         assert apart < 8 * limit, line  # a share of the row's largest is less exact
     for side in ("left", "right"):
-        tokens = view.texts(f".tokens.{side} .piece")
+        tokens = view.texts(f".tokens.{side} .token-text")
         assert [text for _, text in tokens_of(figure, side)] == tokens
     values = [float(text) for text in filter(None, view.texts(".tokens .value")) if text[0] != "<"]
     texts = [text.get_text() for text in figure.axes[0].texts]

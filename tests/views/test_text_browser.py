@@ -215,21 +215,21 @@ def test_words_add_up(view, scripts) -> None:
 
 def test_rows_of_the_head_level_read_as_the_text(view, scripts) -> None:
     view.open(scripts[1], "level=head")
-    rows = view.texts(".left .token .piece")
+    rows = view.texts(".left .token .token-text")
     assert rows[:8] == ["[CLS]", "Straße", "İs", "tan", "bul", FAMILY, "你", "好"]
     titles = view.run(
         "return [...document.querySelectorAll('.left .token')].map((row) => row.title)"
     )
     assert titles[1] == "Straße: read by the model as [UNK]"
     assert titles[3] == "tan: read by the model as ##tan" and titles[8] == "."
-    style = computed(view, ".left .token.unknown .piece", "textDecorationStyle")
+    style = computed(view, ".left .token.unknown .token-text", "textDecorationStyle")
     assert set(style) == {"dotted"}
-    assert view.texts(".left .token.joined .piece") == ["tan", "bul"]
+    assert view.texts(".left .token.joined .token-text") == ["tan", "bul"]
     view.click("input[name=labels]")
-    assert view.texts(".left .token .piece")[:4] == ["[CLS]", "[UNK]", "is", "##tan"]
+    assert view.texts(".left .token .token-text")[:4] == ["[CLS]", "[UNK]", "is", "##tan"]
     assert view.run("return location.hash").find("labels=tokens") > 0
     view.open(scripts[1], "level=head&unit=words")
-    assert view.texts(".left .token .piece")[:4] == ["[CLS]", "Straße", "İstanbul", FAMILY]
+    assert view.texts(".left .token .token-text")[:4] == ["[CLS]", "Straße", "İstanbul", FAMILY]
 
 
 def test_every_level_has_the_labels(view, scripts) -> None:
@@ -258,7 +258,7 @@ def test_tokens_of_one_character_are_one_piece(view, bytewise) -> None:
     numbers = [float(number) for number in re.findall(r"0\.\d{3}", tip)]
     assert min(abs(number - sums[1]) for number in numbers) < 0.0015
     view.open(page, "level=head")
-    assert view.texts(".left .token .piece")[1:4] == [FAMILY] * 3
+    assert view.texts(".left .token .token-text")[1:4] == [FAMILY] * 3
     parts = view.run(
         "return [...document.querySelectorAll('.left [data-part]')].map((p) => p.dataset.part)"
     )

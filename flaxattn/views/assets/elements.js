@@ -42,7 +42,7 @@ export function svgElement(tag, attributes, text = null) {
 
 /** @returns {HTMLElement} a token as written, unable to change the direction of its surroundings */
 export function tokenText(token) {
-  return element("bdi", { class: "piece", dir: "auto", text: token });
+  return element("bdi", { class: "token-text", dir: "auto", text: token });
 }
 
 /** Fill an element with a colour. Print styles draw borders of `--fill`: browsers print without backgrounds. */

@@ -17,7 +17,7 @@ export function formatNumber(value) {
   return size !== 0 && size < 0.01 ? value.toPrecision(1) : value.toFixed(size < 100 ? 2 : 0);
 }
 
-/** @returns {string} a text as a person would write it, about: pieces of a word are joined */
+/** @returns {string} a text as a person would write it, about: tokens of a word are joined */
 function wholeText(input) {
   const [text] = Object.values(input.texts);
   if (text.passages) return text.passages.join(" ");

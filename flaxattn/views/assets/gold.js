@@ -15,7 +15,7 @@ const CHANGES = { "miss hit": "won", "hit miss": "lost", "hit hit": "kept", "mis
 const OUTCOME_NAMES = { hit: "hit", miss: "missed", unjudged: "not judged", neither: "missed by both" };
 
 /**
- * @typedef {[number, number]} Run first and last of adjacent positions, in pieces or in words
+ * @typedef {[number, number]} Run first and last of adjacent positions, in tokens or in words
  *
  * @typedef {Object} GoldPair
  * @property {Run} query
@@ -86,7 +86,7 @@ function runs(numbers) {
   return Array.from({ length: numbers.length / 2 }, (_, i) => [numbers[2 * i], numbers[2 * i + 1]]);
 }
 
-/** @returns {Run} the same run in what a side shows, words or pieces */
+/** @returns {Run} the same run in what a side shows, words or tokens */
 function placed(side, column, [first, last]) {
   return [side.placeOf(column, first), side.placeOf(column, last)];
 }

@@ -230,7 +230,7 @@ function blend(t) {
   return t * t * (3 - 2 * t);
 }
 
-/** Add a line to the pen's path: as a smooth curve, or as short straight pieces. */
+/** Add a line to the pen's path: as a smooth curve, or as short straight segments. */
 function tracePath(pen, [from, to], width, smooth) {
   pen.moveTo(0, from);
   if (smooth) {

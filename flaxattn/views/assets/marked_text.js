@@ -99,7 +99,7 @@ function passageNodes(column, queries, keys) {
 }
 
 /**
- * @param {import("./sides.js").Side} side in pieces
+ * @param {import("./sides.js").Side} side in tokens
  * @param {Range} query
  * @param {Range[]} keys
  * @returns {HTMLElement[]} passages in which the query and its keys are marked

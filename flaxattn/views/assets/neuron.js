@@ -80,29 +80,29 @@ export class NeuronLevel {
     this.queries.addEventListener("mouseleave", () => this.actions.point("left", null));
   }
 
-  // Between words, which other levels may show, and pieces, which have vectors
+  // Between words, which other levels may show, and tokens, which have vectors
 
-  /** @returns {number|null} the piece that a position of the state begins with */
-  piece(side, index) {
+  /** @returns {number|null} the token that a position of the state begins with */
+  tokenAt(side, index) {
     const { groups } = /** @type {any} */ (this.state.side);
     return index === null || !groups ? index : groups[side][index][0];
   }
 
-  /** @returns {number} the position of the state that holds a piece */
-  placeInState(side, piece) {
+  /** @returns {number} the position of the state that holds a token */
+  placeInState(side, token) {
     const { groups } = /** @type {any} */ (this.state.side);
-    return groups ? groups[side].findIndex(([from, to]) => from <= piece && piece < to) : piece;
+    return groups ? groups[side].findIndex(([from, to]) => from <= token && token < to) : token;
   }
 
-  hold(side, piece) {
-    this.actions.hold(side, this.placeInState(side, piece));
+  hold(side, token) {
+    this.actions.hold(side, this.placeInState(side, token));
   }
 
   /** @returns {number} the query that is held or pointed at; else one that has something to see */
   shownQuery() {
     const { state, side } = this;
-    if (state.query !== null) return this.piece("left", state.query);
-    if (state.hover && state.hover.side === "left") return this.piece("left", state.hover.index);
+    if (state.query !== null) return this.tokenAt("left", state.query);
+    if (state.hover && state.hover.side === "left") return this.tokenAt("left", state.hover.index);
     const places = [...side.left.tokens.keys()];
     if (side.about.neuron.mask === "causal") return places[places.length - 1];
     const found = places.find((place) => !side.left.special.has(place));
@@ -113,7 +113,7 @@ export class NeuronLevel {
 
   draw() {
     const { state } = this;
-    this.side = state.side.pieces;
+    this.side = state.side.inTokens;
     const about = this.side.about.neuron;
     const lacking = this.lacking(about);
     this.note.textContent = lacking;
@@ -150,7 +150,7 @@ export class NeuronLevel {
     this.terms = this.head.at(this.shownQuery());
     const { state, head, terms } = this;
     const walking = state.walk !== "off";
-    const pinned = this.piece("right", state.key);
+    const pinned = this.tokenAt("right", state.key);
     const held = pinned === null && walking ? bySize(terms.weights)[0] : pinned;
     const contributions = head.contributions(terms, held);
     const { depth, pairs, scale } = head.about;

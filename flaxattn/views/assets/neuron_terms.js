@@ -57,7 +57,7 @@ function beforeRotation(vectors, depth, angles, pairs) {
   return turned;
 }
 
-/** The vectors of one head of a side in pieces. */
+/** The vectors of one head of a side in tokens. */
 export class HeadTerms {
   /**
    * @param {import("./types.js").Payload} payload

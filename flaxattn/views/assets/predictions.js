@@ -25,7 +25,7 @@ const NAMED_HEADS = 3;
 /** @returns {{name: string, position: number}} the text that a token of a column is of, and where it stands there */
 function placeInText(state, column, index) {
   const { side } = state;
-  const [from, to] = side.piecesOf(column, index);
+  const [from, to] = side.tokensOf(column, index);
   const input = state.payload.inputs[state.sequence];
   let start = 0;
   for (const name of side.about[column]) {
@@ -71,7 +71,7 @@ export function predictionAt(state, column, index) {
 }
 
 /**
- * How unlikely the model held each token: -ln of its probability, of a word the sum over its pieces.
+ * How unlikely the model held each token: -ln of its probability, of a word the sum over its tokens.
  * @param {import("./state.js").State} state
  * @returns {Map<number, number>|null} by position on the left; null where nothing is known
  */
@@ -80,13 +80,13 @@ export function surprisesOf(state) {
   const { texts, predictions: known } = payload.inputs[state.sequence];
   if (!known) return null;
   const nats = (position) => -Math.log(new Float32Array(rowOf(payload, known.scores, position, known.count + 1))[known.count]);
-  const pieces = side.about.left.flatMap((name) => {
+  const tokens = side.about.left.flatMap((name) => {
     const before = known.texts[name] === "after" ? 1 : 0; // a token is expected at the one before it
     return texts[name].tokens.map((_, i) => (known.texts[name] && i >= before ? nats(i - before) : NaN));
   });
   const found = new Map();
   side.left.tokens.forEach((_, index) => {
-    const sum = pieces.slice(...side.piecesOf("left", index)).reduce((total, one) => total + one, 0);
+    const sum = tokens.slice(...side.tokensOf("left", index)).reduce((total, one) => total + one, 0);
     if (!Number.isNaN(sum)) found.set(index, sum);
   });
   return found.size ? found : null;

@@ -115,18 +115,18 @@ export class Side {
     this.decoded = new Map();
   }
 
-  /** @returns {Side} the side in pieces, as the model saw it */
-  get pieces() {
+  /** @returns {Side} the side in tokens, as the model read it */
+  get inTokens() {
     return this;
   }
 
-  /** @returns {number} where a piece stands in a column, "left" or "right" */
+  /** @returns {number} where a token stands in a column, "left" or "right" */
   placeOf(column, position) {
     return position;
   }
 
-  /** @returns {[number, number]} the pieces of a token of a column, "left" or "right", half-open */
-  piecesOf(column, index) {
+  /** @returns {[number, number]} the tokens behind an item of a column, "left" or "right", half-open */
+  tokensOf(column, index) {
     return [index, index + 1];
   }
 

@@ -9,7 +9,7 @@ import { formatWeight } from "./numbers.js";
 import { headsPanel, MORE, pairPanel, tokenPanel } from "./panel.js";
 import { meanOn } from "./rows.js";
 import { legend, scaleColours, weightStep } from "./scale.js";
-import { pieceNote, textBlock } from "./text_blocks.js";
+import { spanNote, textBlock } from "./text_blocks.js";
 import { textPicture } from "./text_picture.js";
 import { formatNats, shadesOf, surpriseScale, surpriseShade, togetherOf, weightAt } from "./text_weights.js";
 
@@ -130,7 +130,7 @@ export class TextLevel {
     this.texts.replaceChildren(...new Set([this.blocks.left.root, this.blocks.right.root]));
     for (const name of this.alike ? ["left"] : ["left", "right"]) {
       this.blocks[name].root.dataset.side = name;
-      for (const piece of this.blocks[name].pieces) Object.assign(piece.node, { piece, column: side[name] });
+      for (const span of this.blocks[name].spans) Object.assign(span.node, { span, column: side[name] });
     }
   }
 
@@ -157,47 +157,47 @@ export class TextLevel {
     if (index === null && !this.received) this.received = shadesOf(layer, this.selection, "", 0);
     this.found = index === null ? this.received : shadesOf(layer, this.selection, this.own, index);
     const { shaded } = this;
-    if (!this.alike) this.blocks[shaded === "left" ? "right" : "left"].pieces.forEach((piece) => this.paint(piece, undefined));
-    for (const piece of this.blocks[shaded].pieces) this.paint(piece, this.shadeOf(piece.tokens));
+    if (!this.alike) this.blocks[shaded === "left" ? "right" : "left"].spans.forEach((span) => this.paint(span, undefined));
+    for (const span of this.blocks[shaded].spans) this.paint(span, this.shadeOf(span.tokens));
     this.mark(index);
     this.showWhat(index);
     this.showPanel(index);
   }
 
-  /** @returns {number|undefined} what a piece of text is shaded by, between -1 and 1 */
+  /** @returns {number|undefined} what a span of text is shaded by, between -1 and 1 */
   shadeOf(tokens) {
     if (this.surprise) return surpriseShade(togetherOf(this.surprise, tokens, false));
     return togetherOf(this.found.shades, tokens, this.shaded === "left");
   }
 
-  /** Shade a piece; undefined leaves it as it is without attention. */
-  paint(piece, shade) {
+  /** Shade a span; undefined leaves it as it is without attention. */
+  paint(span, shade) {
     const none = shade === undefined;
     const broken = Number.isNaN(shade);
     const colour = none || broken ? "" : this.colours[weightStep(shade, this.signed)];
-    if (piece.colour === colour && piece.broken === broken) return;
-    Object.assign(piece, { colour, broken });
-    fillWith(piece.node, colour);
-    piece.node.style.setProperty("color", colour ? inkOn(colour) : "");
-    piece.node.classList.toggle("broken", broken);
+    if (span.colour === colour && span.broken === broken) return;
+    Object.assign(span, { colour, broken });
+    fillWith(span.node, colour);
+    span.node.style.setProperty("color", colour ? inkOn(colour) : "");
+    span.node.classList.toggle("broken", broken);
   }
 
   /** Frame the token whose attention is shown; the keyboard begins there. */
   mark(index) {
-    const { pieces } = this.blocks[this.own];
-    const focused = pieces.find(({ node }) => node === document.activeElement);
+    const { spans } = this.blocks[this.own];
+    const focused = spans.find(({ node }) => node === document.activeElement);
     for (const node of this.texts.querySelectorAll(".chosen, .held, [tabindex]")) {
       node.classList.remove("chosen", "held");
       if (!focused || node !== focused.node) node.removeAttribute("tabindex"); // without it, focus would be lost
       node.removeAttribute("aria-selected");
     }
-    const chosen = index === null ? undefined : pieces.find(({ tokens }) => tokens.includes(index));
+    const chosen = index === null ? undefined : spans.find(({ tokens }) => tokens.includes(index));
     if (chosen) {
       chosen.node.classList.add("chosen");
       chosen.node.classList.toggle("held", this.pinned !== null);
       chosen.node.setAttribute("aria-selected", String(this.pinned !== null));
     }
-    const entry = (this.pinned !== null && chosen) || focused || pieces.find(({ tokens }) => this.choices.includes(tokens[0]));
+    const entry = (this.pinned !== null && chosen) || focused || spans.find(({ tokens }) => this.choices.includes(tokens[0]));
     if (entry) entry.node.tabIndex = 0;
   }
 
@@ -240,7 +240,7 @@ export class TextLevel {
     this.panel.replaceChildren(...pairPanel(left.labelOf(query), right.labelOf(key), facts));
   }
 
-  /** @returns {number|undefined} what a piece has of one head's attention from or to a token */
+  /** @returns {number|undefined} what a span has of one head's attention from or to a token */
   weightOfHead(head, index, tokens) {
     const one = (place) => (this.own === "left" ? [index, place] : [place, index]);
     const layer = this.state.layerWeights();
@@ -248,14 +248,14 @@ export class TextLevel {
     return togetherOf(values, tokens, this.own === "right");
   }
 
-  /** The pieces of text with the largest weights. */
+  /** The spans of text with the largest weights. */
   showToken(index) {
     const { state, actions } = this;
     const layer = state.layerWeights();
     const [own, other] = [state.side[this.own], state.side[this.other]];
     const attends = this.own === "right";
     const rank = ({ mean }) => (Number.isNaN(mean) ? 2 : Math.abs(mean)); // above every weight
-    const means = this.blocks[this.other].pieces.map(({ tokens }) => ({ tokens, mean: togetherOf(this.found.weights, tokens, attends) }));
+    const means = this.blocks[this.other].spans.map(({ tokens }) => ({ tokens, mean: togetherOf(this.found.weights, tokens, attends) }));
     const ranked = means.filter(({ mean }) => mean !== undefined && mean !== 0).sort((a, b) => rank(b) - rank(a));
     const part = (tokens) => (head) => {
       const weight = this.weightOfHead(head, index, tokens);
@@ -276,7 +276,7 @@ export class TextLevel {
 
   // Pointing and keys
 
-  /** @returns {any} the span of running text that an element is in, with `piece` and `column` */
+  /** @returns {any} the span of running text that an element is in, with `span` and `column` */
   runOf(target) {
     return target.closest(".run");
   }
@@ -284,7 +284,7 @@ export class TextLevel {
   pointAt(event) {
     const run = this.runOf(event.target);
     if (!run) return this.leave();
-    const [index] = run.piece.tokens;
+    const [index] = run.span.tokens;
     const inOwn = this.alike ? this.pinned === null : this.blocks[this.own].root.contains(run);
     this.actions.point(inOwn ? this.own : this.other, index);
     return this.actions.showTip(this.tip(run), run);
@@ -295,13 +295,13 @@ export class TextLevel {
     this.actions.point(this.own, null);
   }
 
-  /** @returns {Node[]} a piece of text, the tokens behind it, and its weight */
-  tip({ piece, column, textContent }) {
-    const { tokens } = piece;
+  /** @returns {Node[]} a span of text, the tokens behind it, and its weight */
+  tip({ span, column, textContent }) {
+    const { tokens } = span;
     const { shaded } = this;
     const here = this.alike || column === this.state.side[shaded];
     const weight = here ? togetherOf(this.surprise || this.found.weights, tokens, shaded === "left" && !this.surprise) : undefined;
-    const note = pieceNote(column, tokens);
+    const note = spanNote(column, tokens);
     return [
       element("strong", {}, tokenText(textContent)),
       ...(note ? [element("span", { class: "read", text: note })] : []),
@@ -315,7 +315,7 @@ export class TextLevel {
     if (!run) return;
     const side = this.blocks[this.own].root.contains(run) ? this.own : this.other;
     const positions = side === "left" ? this.selection.queries : this.selection.keys;
-    if (positions.includes(run.piece.tokens[0])) this.actions.hold(side, run.piece.tokens[0]);
+    if (positions.includes(run.span.tokens[0])) this.actions.hold(side, run.span.tokens[0]);
   }
 
   /** @returns {boolean} whether the level does something at that key */
@@ -337,7 +337,7 @@ export class TextLevel {
   step(by, inside) {
     const { choices, state, pinned } = this;
     const own = inside && this.blocks[this.own].root.contains(inside);
-    const from = pinned === null && own ? inside.piece.tokens[0] : pinned;
+    const from = pinned === null && own ? inside.span.tokens[0] : pinned;
     const index = choices[from === null ? 0 : choices.indexOf(from) + by];
     if (index === undefined) return;
     this.actions.refocus(() => Object.assign(state, this.own === "left" ? { query: index } : { key: index }));

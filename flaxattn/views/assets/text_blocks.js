@@ -11,13 +11,13 @@ import { readAs } from "./source.js";
 const LINE_FEED = "\u240a";
 
 /**
- * @typedef {Object} Piece of running text
+ * @typedef {Object} TextSpan of running text
  * @property {HTMLElement} node
  * @property {number[]} tokens positions
  *
  * @typedef {Object} Block
  * @property {HTMLElement} root
- * @property {Piece[]} pieces in the order of the tokens
+ * @property {TextSpan[]} spans in the order of the tokens
  */
 
 /** @returns {string} text with its lines as they were */
@@ -56,7 +56,7 @@ export function textBlock(column, title, left) {
   const of = column.runOfToken();
   const paragraphs = passages.map(() => element("p", { class: "passage", role: "group", dir: "auto" }));
   const reached = passages.map(() => 0);
-  const pieces = [];
+  const spans = [];
   const firstRun = column.runs()[0];
   let passage = firstRun ? firstRun.passage : 0;
   let later = !column.parts || column.boundary === null; // whether the second part needs no mark any more
@@ -66,7 +66,7 @@ export function textBlock(column, title, left) {
       paragraphs[passage].append(element("bdi", { class: "begins", text: column.parts[1].toLowerCase() }));
     }
     paragraphs[passage].append(node);
-    pieces.push({ node, tokens });
+    spans.push({ node, tokens });
   };
   column.read.forEach((_, token) => {
     const run = of[token];
@@ -81,11 +81,11 @@ export function textBlock(column, title, left) {
   });
   passages.forEach((text, i) => paragraphs[i].append(...plainNodes(text.slice(reached[i]), true)));
   const heading = element("h2", { text: title });
-  return { root: element("div", { class: "text-block", role: "listbox", "aria-label": title || "Text" }, heading, ...paragraphs), pieces };
+  return { root: element("div", { class: "text-block", role: "listbox", "aria-label": title || "Text" }, heading, ...paragraphs), spans };
 }
 
-/** @returns {string} what the model read in place of the characters of a piece; empty if the same */
-export function pieceNote(column, tokens) {
+/** @returns {string} what the model read in place of the characters of a span; empty if the same */
+export function spanNote(column, tokens) {
   if (tokens.length === 1) return readAs(column.differenceOf(tokens[0]));
   return `read by the model as ${tokens.length} tokens: ${tokens.map((token) => column.read[token]).join(" ")}`;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// Running text as an SVG file: every piece of a line where the browser has put it.
+// Running text as an SVG file: every span of a line where the browser has put it.
 
 import { graphemes } from "./source.js";
 import { SvgPen, svgPicture } from "./pens.js";

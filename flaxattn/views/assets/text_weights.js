@@ -55,7 +55,7 @@ export function shadesOf(layer, selection, side, index) {
 
 /**
  * What several tokens of one character have together: attention to them adds up, of attention from them
- * the mean is taken, as of the pieces of a word.
+ * the mean is taken, as of the tokens of a word.
  * @param {Map<number, number>} values
  * @param {number[]} tokens
  * @param {boolean} attends whether the tokens are queries

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// A side in words in place of pieces. Attention to a word is the sum over its pieces, attention from
-// a word the mean over its pieces (Clark et al. 2019, section 4.1), so that rows still sum to one.
+// A side in words in place of tokens. Attention to a word is the sum over its tokens, attention from
+// a word the mean over its tokens (Clark et al. 2019, section 4.1), so that rows still sum to one.
 
 import { Side } from "./sides.js";
 import { Column } from "./source.js";
@@ -17,9 +17,9 @@ function groupWords(words) {
   return groups;
 }
 
-/** @returns {string} pieces as the word they are part of */
-function joinPieces(pieces) {
-  return pieces.map((piece, i) => (i && piece.startsWith("##") ? piece.slice(2) : piece)).join("");
+/** @returns {string} tokens as the word they are part of */
+function joinTokens(tokens) {
+  return tokens.map((token, i) => (i && token.startsWith("##") ? token.slice(2) : token)).join("");
 }
 
 /** @returns {import("./source.js").Span|null} the characters from the first to the last of some tokens */
@@ -35,7 +35,7 @@ function wordColumn(column, groups) {
   const special = [...column.special].map(at);
   const { passages, spans, known } = column.source;
   const about = {
-    read: groups.map(([from, to]) => joinPieces(column.read.slice(from, to))),
+    read: groups.map(([from, to]) => joinTokens(column.read.slice(from, to))),
     special: new Set(special),
     boundary: column.boundary === null ? null : at(column.boundary),
     parts: column.parts,
@@ -60,7 +60,7 @@ class WordSide extends Side {
     this.firsts = new Set([...base.firsts].map((position) => this.placeOf("right", position)));
   }
 
-  get pieces() {
+  get inTokens() {
     return this.base;
   }
 
@@ -68,7 +68,7 @@ class WordSide extends Side {
     return this.groups[column].findIndex(([from, to]) => from <= position && position < to);
   }
 
-  piecesOf(column, index) {
+  tokensOf(column, index) {
     return this.groups[column][index];
   }
 
@@ -114,12 +114,12 @@ class WordSide extends Side {
   }
 }
 
-/** @returns {boolean} whether it is known which pieces of a side make a word */
+/** @returns {boolean} whether it is known which tokens of a side make a word */
 function hasWords(side) {
   return Boolean(side.left.words && side.right.words);
 }
 
-/** @returns {boolean} whether any side reads otherwise in words than in pieces */
+/** @returns {boolean} whether any side reads otherwise in words than in tokens */
 export function knowsWords(sides) {
   const merges = (column) => groupWords(column.words).length < column.tokens.length;
   return Object.values(sides).some((side) => hasWords(side) && (merges(side.left) || merges(side.right)));
