@@ -202,8 +202,8 @@ class MultiHeadAttention(nn.Module):
             head_output=output,
         )
         if self.pruned:
-            attention = with_pruned(attention, self._present(), self.capture.heads, self.num_heads)
-        record(self, "attention_record", attention)
+            entry = with_pruned(entry, self._present(), self.capture.heads, self.num_heads)
+        record(self, "attention_record", entry)
 
     def _present(self) -> tuple[int, ...]:
         """Numbers of the heads that there are."""
