@@ -48,5 +48,5 @@ async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
         await asyncio.wait(tasks, timeout=_PATIENCE)
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # else asyncio says that nobody requested it
+            task.exception()  # else asyncio warns that nobody read it
     await asyncio.sleep(0)

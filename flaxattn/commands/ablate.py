@@ -38,8 +38,8 @@ def ablate(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; - reads "
-            "standard input.",
+            help="txt, jsonl, csv, tsv, parquet, arrow or conllu, also .gz and .zst; "
+            "patterns; - reads standard input.",
         ),
     ],
     out: Out = Path("report-ablate"),

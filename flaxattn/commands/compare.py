@@ -44,8 +44,8 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="INPUT...",
-            help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; - reads "
-            "standard input. Two stores have their texts.",
+            help="txt, jsonl, csv, tsv, parquet, arrow or conllu, also .gz and .zst; "
+            "patterns; - reads standard input. Two stores have their texts.",
         ),
     ] = None,
     out: Out = Path("report-compare"),

@@ -112,8 +112,8 @@ def extract(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns; folders of "
-            "a data set; - reads standard input.",
+            help="txt, jsonl, csv, tsv, parquet, arrow or conllu, also .gz and .zst; "
+            "patterns; folders of a data set; - reads standard input.",
         ),
     ],
     out: Annotated[Path, typer.Option("--output-dir", "-o", "--out", help="Folder of the store.")],

@@ -38,7 +38,7 @@ def lens(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="txt, jsonl, csv, tsv, parquet or arrow, also .gz and .zst; patterns.",
+            help="txt, jsonl, csv, tsv, parquet, arrow or conllu, also .gz and .zst; patterns.",
         ),
     ],
     out: Annotated[

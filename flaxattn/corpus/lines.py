@@ -26,6 +26,7 @@ KINDS = {
     ".jsonl": "jsonl",
     ".parquet": "parquet",
     ".arrow": "arrow",
+    ".conllu": "conllu",
 }
 BINARY = ("parquet", "arrow")
 LONGEST = 16 * 2**20  # bytes of a line

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows out of text, TSV, CSV, JSONL, Parquet and Arrow files, each with the line it came from.
+"""Rows of text, TSV, CSV, JSONL, Parquet, Arrow and CoNLL-U files, each with its line.
 
 A row that cannot be read is reported to `BadRows` and left out; the rows around it are exactly
 those of a file without it. What the columns mean is not known here.
@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
 from flaxattn.corpus.columnar import UnusableFileError, opened
+from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.lines import LONGEST, Line, kind_of, lines_of, refused, sound
 
 __all__ = ["POLICIES", "WHOLE_FILE", "BadRows", "Problem", "Row", "excerpt", "read_rows", "text_of"]
 
+_OF_SENTENCES = ("text", "id")  # columns of CoNLL-U
 _CONTINUED = 1000  # lines that one quoted field of a CSV may span
 
 
@@ -52,6 +54,8 @@ def read_rows(
         yield from _text(path, columns, bad)
     elif kind == "jsonl":
         yield from _jsonl(path, columns, bad)
+    elif kind == "conllu":
+        yield from _sentences(path, columns, bad)
     else:
         yield from _table(path, columns, bad, kind, header)
     return None
@@ -102,6 +106,16 @@ def _text(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[R
     for line in sound(lines_of(path, bad), bad):
         bad.rows_read += 1
         yield Row(str(path), line.number, {column: line.body})
+
+
+def _sentences(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
+    """Sentences with trees, of which these columns are the text and the name."""
+    wanted, known = columns or _OF_SENTENCES, list(_OF_SENTENCES)
+    if _absent(path, wanted, known, bad):
+        return
+    for sentence in read_sentences([path], bad):
+        values = {"text": sentence.text, "id": sentence.id}
+        yield Row(sentence.file, sentence.line, {name: values[name] for name in wanted})
 
 
 def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:

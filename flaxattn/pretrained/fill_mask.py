@@ -92,7 +92,7 @@ def _checked(model: Pretrained, k: int) -> Tokenizer:
         )
     if not 1 <= k <= model.config.vocab_size:
         raise InputError(
-            f"{k} tokens are requested each mask\n"
+            f"{k} tokens are requested for each mask\n"
             f"expected 1 to {model.config.vocab_size}, the size of the vocabulary"
         )
     return model.tokenizer

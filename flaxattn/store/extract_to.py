@@ -94,8 +94,8 @@ def extract_to(
         model: A BERT, a GPT-2 or an encoder-decoder with its tokenizer, or what `from_pretrained`
             takes. Several of one configuration, by name or as a list of names, run as one, and
             each fills the store `STORE/NAME`.
-        inputs: Files (txt, jsonl, csv, tsv, parquet, arrow, also .gz and .zst), patterns, folders
-            of a data set, or `-` for standard input.
+        inputs: Files (txt, jsonl, csv, tsv, parquet, arrow, conllu, also .gz and .zst), patterns,
+            folders of a data set, or `-` for standard input.
         capture: What to keep, of which layers and heads; by default all weights, in float16.
         text_column: Column or key of the text.
         pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise

@@ -15,6 +15,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import FIXES, WHOLE_FILE
 from flaxattn.corpus.rows import BadRows, Problem, excerpt, read_rows, text_of
+from flaxattn.corpus.sample_treebank import sample_treebank
 from flaxattn.errors import InputError
 
 Write = Callable[..., Path]
@@ -72,6 +73,18 @@ def test_the_same_rows_from_every_kind(write: Write, tmp_path: Path) -> None:
     assert values(tmp_path / "a.tsv", ["t", "n"], header=False)[1:] == rows
     assert values(write("a.txt", "one\n\n two\n")) == [["one"], [""], [" two"]]
     assert values(write("b.txt", "a\tb\n1\t2\n"), kind="tsv") == [["1", "2"]]
+
+
+def test_sentences_with_trees_are_rows_of_a_text_and_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "trees.conllu"
+    path.write_text(sample_treebank(3), encoding="utf-8")
+    with gzip.open(tmp_path / "trees.conllu.gz", "wb") as file:
+        file.write(path.read_bytes())
+    plain = values(path)
+    assert len(plain) == 3 and plain == values(tmp_path / "trees.conllu.gz")
+    assert plain[0][0].endswith(".") and plain[0][1] == "sample-1"
+    assert values(path, ["text"]) == [row[:1] for row in plain]
+    assert codes(path, ["sentence"]) == (0, {"missing-header": 1})
 
 
 def test_marks_and_line_ends(write: Write) -> None:

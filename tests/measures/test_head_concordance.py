@@ -146,7 +146,7 @@ def test_columns_are_chosen_by_pattern_and_those_that_do_not_vary_are_named(
     flat = roles(tmp_path / "flat", {"a": drawn(0), "none": np.zeros((LAYERS, HEADS))})
     found = fa.head_concordance([flat, two[1]], draws=2)
     assert found.left_out == ("roles: none",)
-    table = found.table()
+    table = found.to_columns()
     assert list(table) == ["side", "layer", "head", "roles: a", "ablate: ablation"]
     np.testing.assert_array_equal(table["roles: a"], drawn(0).ravel())
 

@@ -79,8 +79,8 @@ def test_a_long_text_is_refused_or_cut(tiny) -> None:
     [
         ("no hole here", {}, "text 0 has no mask: 'no hole here'\nexpected \\[MASK\\]"),
         (["a [MASK]", "none"], {}, "text 1 has no mask"),
-        (TEXT, {"k": 0}, "0 tokens are requested each mask\nexpected 1 to"),
-        (TEXT, {"k": 10**6}, "1000000 tokens are asked"),
+        (TEXT, {"k": 0}, "0 tokens are requested for each mask\nexpected 1 to"),
+        (TEXT, {"k": 10**6}, "1000000 tokens are requested"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(tiny, text, options, words: str) -> None:
