@@ -154,7 +154,7 @@ def received(
     if operands.bias is not None:
         arrays["bias"] = aligned(jnp.swapaxes(operands.bias, 2, 3))
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = mosaic_gpu_sweeps.sweep_of(plan, turned=True, arrays=arrays)
+    sweep = mosaic_gpu_sweeps.sweep_of(plan, transposed=True, arrays=arrays)
     layout = plgpu.Layout.WGMMA.reduce(1)
 
     def start():

@@ -49,7 +49,7 @@ def tile_weights(
     """Scores and weights of a tile, and which of them dropout keeps (None for all).
 
     Args:
-        sweep: of the kernel; turned tiles are [keys, queries].
+        sweep: of the kernel; transposed tiles are [keys, queries].
         parts: the tile's part of every input, in shared memory.
         form: of the tile.
         score: q·k.
@@ -73,7 +73,7 @@ def tile_gradient(
     """The weights of a tile after dropout, and the gradients of its scores and of its products.
 
     Args:
-        sweep: of the kernel; turned tiles are [keys, queries].
+        sweep: of the kernel; transposed tiles are [keys, queries].
         parts: the tile's part of every input, in shared memory.
         form: of the tile.
 
@@ -82,7 +82,7 @@ def tile_gradient(
     """
     rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
     # q·k, and the weights' gradient of reference._output: dO·v.
-    if sweep.turned:
+    if sweep.transposed:
         pairs = (parts["k"], parts["q"]), (parts["v"], parts["d_output"])
     else:
         pairs = (parts["q"], parts["k"]), (parts["d_output"], parts["v"])
@@ -115,7 +115,7 @@ def grad_queries(
     Returns:
         In q's dtype.
     """
-    arrays = inputs(operands, cotangents, turned=False)
+    arrays = inputs(operands, cotangents, transposed=False)
     sweep = sweep_of(plan, False, arrays)
     if plan.depth == 128 and sweep.step == NARROWEST:
         sweep = replace(sweep, groups=1)  # alone, a warpgroup has a few registers more
@@ -147,7 +147,7 @@ def grad_keys(
     of_bias: bool,
     interpret: Any = False,
 ) -> tuple[Float[Array, "B K G D"], Float[Array, "B K G D"], Float[Array, "B H Kp"] | None]:
-    """Gradients of keys and values: a block of keys stays, queries pass, tiles are turned.
+    """Gradients of keys and values: a block of keys stays, queries pass, tiles are transposed.
 
     Heads that share a key head are summed afterwards, in float32.
 
@@ -161,7 +161,7 @@ def grad_keys(
     Returns:
         dk and dv in k's dtype, and the sums, None unless ``of_bias``.
     """
-    arrays = inputs(operands, cotangents, turned=True)
+    arrays = inputs(operands, cotangents, transposed=True)
     wanted = ("k", "v", "bias") if of_bias else ("k", "v")
     if plan.depth == 128 and columns_of(plan, True, arrays, 2) == NARROWEST:
         # Two accumulators leave too few registers for so much: one after the other.

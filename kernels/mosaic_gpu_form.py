@@ -53,7 +53,7 @@ class TileSchedule:
 
     Attributes:
         plan: of the call.
-        turned: tiles are [keys, queries], so warpgroups share the keys of a block; otherwise
+        transposed: tiles are [keys, queries], so warpgroups share the keys of a block; otherwise
             tiles are [queries, keys] and they share the queries.
         groups: compute warpgroups, `ROWS` rows of a block each.
         step: columns of a tile.
@@ -63,7 +63,7 @@ class TileSchedule:
     """
 
     plan: KernelPlan
-    turned: bool
+    transposed: bool
     groups: int
     step: int
     staying: tuple[str, ...]
@@ -72,7 +72,7 @@ class TileSchedule:
 
     def per_group(self, name: str) -> bool:
         """Return whether every warpgroup has its own rows of an input."""
-        return name in OF_PAIRS or name in (OF_KEYS if self.turned else OF_QUERIES)
+        return name in OF_PAIRS or name in (OF_KEYS if self.transposed else OF_QUERIES)
 
     def tile(self, name: str, array: Any) -> tuple[int, ...]:
         """Shape of one warpgroup's part of an input."""
@@ -117,9 +117,9 @@ class TileSchedule:
         """The part of an input in global memory that a warpgroup's tile needs."""
         own = group * ROWS
         query, key = (
-            (place.query, place.key + own) if self.turned else (place.query + own, place.key)
+            (place.query, place.key + own) if self.transposed else (place.query + own, place.key)
         )
-        rows, columns = (key, query) if self.turned else (query, key)
+        rows, columns = (key, query) if self.transposed else (query, key)
         if name in OF_PAIRS:
             corner = (pl.ds(rows, ROWS), pl.ds(columns, self.step))
             return source.at[(*_leading(source, place), *corner)]
@@ -182,10 +182,10 @@ class GpuTileLayout:
     def __init__(self, sweep: TileSchedule, place: TileOrigin, group: Any):
         own = group * ROWS
         self.plan = sweep.plan
-        self.row_axis, self.key_axis = (1, 0) if sweep.turned else (0, 1)
+        self.row_axis, self.key_axis = (1, 0) if sweep.transposed else (0, 1)
         self.shape = (ROWS, sweep.step)
-        self.query = place.query if sweep.turned else place.query + own
-        self.key = place.key + own if sweep.turned else place.key
+        self.query = place.query if sweep.transposed else place.query + own
+        self.key = place.key + own if sweep.transposed else place.key
 
     def rows(self, vector: Array) -> Array:
         """A vector of rows beside the tile."""

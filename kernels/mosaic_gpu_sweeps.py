@@ -32,8 +32,8 @@ CORES = 132
 """Multiprocessors of a Hopper GPU."""
 
 
-def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str, Array]:
-    """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if turned."""
+def inputs(operands: Operands, cotangents: Cotangents, transposed: bool) -> dict[str, Array]:
+    """The arrays that a backward kernel reads, by name; those of pairs [K, Q] if transposed."""
     matrices = {name: getattr(operands, name) for name in ("q", "k", "v")}
     matrices["d_output"] = cotangents.output
     arrays = {name: whole(array, 1, 8) for name, array in matrices.items()}
@@ -42,7 +42,7 @@ def inputs(operands: Operands, cotangents: Cotangents, turned: bool) -> dict[str
     maps = {"bias": operands.bias, "weights": cotangents.weights, "scores": cotangents.scores}
     for name, array in maps.items():
         if array is not None:
-            arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if turned else array)
+            arrays[name] = aligned(jnp.swapaxes(array, 2, 3) if transposed else array)
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -58,7 +58,9 @@ NARROWEST = 16
 """Columns of a tile where the registers hold no more."""
 
 
-def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1) -> int:
+def columns_of(
+    plan: KernelPlan, transposed: bool, arrays: Mapping[str, Array], sums: int = 1
+) -> int:
     """Columns of a tile: as many as the registers of a warpgroup hold without spilling.
 
     The limits come from compiling; see the report of ptxas in tests/aot. ``sums`` counts the
@@ -69,27 +71,27 @@ def columns_of(plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums
     load += sum(arrays[name].dtype.itemsize / 2 for name in OF_PAIRS if name in arrays)
     load += plan.dropout + ("segment" in plan.row_ints)
     load += sum(end is not None for end in plan.band) / 2 + (plan.soft_cap is not None)
-    load += (plan.ranged and plan.skips) / 2 + (not turned and "d max_score" in names) / 2
-    if turned:
+    load += (plan.ranged and plan.skips) / 2 + (not transposed and "d max_score" in names) / 2
+    if transposed:
         limits = {128: 0, 64: 2, 32: 8} if plan.depth * sums <= 128 else {64: 0, 32: 4}
     else:
         limits = {128: 1, 64: 8, 32: 12} if plan.depth * sums <= 64 else {64: 8}
-    length = plan.padded_queries if turned else plan.padded_keys
+    length = plan.padded_queries if transposed else plan.padded_keys
     fitting = (n for n, limit in limits.items() if load <= limit and length % n == 0)
     return next(fitting, NARROWEST)
 
 
 def sweep_of(
-    plan: KernelPlan, turned: bool, arrays: Mapping[str, Array], sums: int = 1
+    plan: KernelPlan, transposed: bool, arrays: Mapping[str, Array], sums: int = 1
 ) -> TileSchedule:
-    """The sweep of a kernel whose queries stay, or, if turned, whose keys do."""
-    length = plan.keys if turned else plan.queries
+    """The sweep of a kernel whose queries stay, or, if transposed, whose keys do."""
+    length = plan.keys if transposed else plan.queries
     staying = ("k", "v", "key_floats", "key_ints")
-    if not turned:
+    if not transposed:
         staying = ("q", "d_output", "row_floats", "row_ints")
     staying = tuple(name for name in staying if name in arrays)
     return TileSchedule(
-        plan, turned, groups_of(length), columns_of(plan, turned, arrays, sums), staying
+        plan, transposed, groups_of(length), columns_of(plan, transposed, arrays, sums), staying
     )
 
 
@@ -100,7 +102,7 @@ def vector_shape(sweep: TileSchedule) -> tuple[int, int, int]:
     shorter rows, the last block of a head would overwrite the first numbers of the next head.
     """
     plan, block = sweep.plan, sweep.groups * ROWS
-    length = plan.padded_keys if sweep.turned else plan.padded_queries
+    length = plan.padded_keys if sweep.transposed else plan.padded_queries
     return plan.batch, plan.heads, -(-length // block) * block
 
 
@@ -115,18 +117,18 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
         The walk; its inputs have the ranges of tiles that masks known at run time leave.
     """
     plan, block = sweep.plan, sweep.groups * ROWS
-    length = plan.padded_keys if sweep.turned else plan.padded_queries
+    length = plan.padded_keys if sweep.transposed else plan.padded_queries
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
     # Ranges need registers, which the narrowest tiles have none to spare of.
     ranged = plan.ranged and not (plan.depth == 128 and sweep.step == NARROWEST)
     if ranged:
-        sizes = (sweep.step, block) if sweep.turned else (block, sweep.step)
+        sizes = (sweep.step, block) if sweep.transposed else (block, sweep.step)
         ranges = tile_ranges(plan, arrays, *sizes)
-        arrays = {**arrays, "ranges": ranges.queries if sweep.turned else ranges.keys}
+        arrays = {**arrays, "ranges": ranges.queries if sweep.transposed else ranges.keys}
 
     def tiles_of(sources):
         index = lax.axis_index("block")
-        if plan.skips and plan.band.low is None and not sweep.turned:
+        if plan.skips and plan.band.low is None and not sweep.transposed:
             # The last queries see the most keys: the longest blocks begin first.
             index = grid["block"] - 1 - index
         start = index * block
@@ -140,7 +142,9 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
 
         def place(step):
             passed = step * sweep.step
-            return TileOrigin(batch, head, *((passed, start) if sweep.turned else (start, passed)))
+            return TileOrigin(
+                batch, head, *((passed, start) if sweep.transposed else (start, passed))
+            )
 
         return first, jnp.maximum(stop - first, 0), place
 
@@ -151,7 +155,7 @@ def _band_tiles(sweep: TileSchedule, first: Any, last: Any) -> tuple[Any, Any]:
     """Tiles in the band of the rows that stay: the first and the one after the last."""
     plan = sweep.plan
     # reference._allowed: keys in the band of the block's queries, or queries in that of keys.
-    if sweep.turned:
+    if sweep.transposed:
         (begin, stop), length = plan.rows_of(first, last), plan.queries
     else:
         (begin, stop), length = plan.keys_of(first, last), plan.keys

@@ -155,7 +155,7 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
 @functools.cache
 def _state_names(plan: KernelPlan) -> tuple[str, ...]:
     """Names along the columns of the state in VMEM."""
-    form = TpuTileLayout(plan, 0, 0, turned=False)
+    form = TpuTileLayout(plan, 0, 0, transposed=False)
     rows = {name: form.full_row(0.0) for name in plan.row_floats}
     return tuple(jax.eval_shape(lambda: tiles.start(plan, form, rows)))
 

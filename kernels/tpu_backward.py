@@ -183,7 +183,7 @@ def grad_keys(
 
 
 def _grad_keys(step: GridStep) -> None:
-    """One step of `grad_keys`; tiles are turned."""
+    """One step of `grad_keys`; tiles are transposed."""
     plan, held, number = step.sweep.plan, step.held, step.ids[3]
 
     @pl.when(number == 0)

@@ -27,12 +27,12 @@ class TpuTileLayout:
     Neither then moves from lane to lane before all tiles are seen.
     """
 
-    def __init__(self, plan: KernelPlan, query: Any, key: Any, turned: bool):
+    def __init__(self, plan: KernelPlan, query: Any, key: Any, transposed: bool):
         self.starts = (query * plan.block_q, key * plan.block_k)
-        self.row_axis, self.key_axis = (1, 0) if turned else (0, 1)
+        self.row_axis, self.key_axis = (1, 0) if transposed else (0, 1)
         shape = (plan.block_q, plan.block_k)
-        self.shape = shape[::-1] if turned else shape
-        self.row_shape = (1, plan.block_q) if turned else (plan.block_q, LANES)
+        self.shape = shape[::-1] if transposed else shape
+        self.row_shape = (1, plan.block_q) if transposed else (plan.block_q, LANES)
 
     def rows(self, vector: Array) -> Array:
         """Broadcasts with the tile."""

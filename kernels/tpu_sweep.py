@@ -4,8 +4,8 @@
 
 A grid walks over batch, head, the blocks of one side ("outer": a block of queries, or of keys)
 and, innermost and in order, over the blocks of the other side. Vectors of the outer side lie as
-columns ``[n, 1]``, turned once per outer block; those of the inner side as rows ``[1, n]``, as
-they come. Where keys are the outer side tiles are therefore turned, [keys, queries], and no
+columns ``[n, 1]``, transposed once per outer block; those of the inner side as rows ``[1, n]``, as
+they come. Where keys are the outer side tiles are therefore transposed, [keys, queries], and no
 product needs a transposed operand. Tiles without a pair that may attend are neither fetched nor
 computed: the band says which, or small integer arrays that a kernel reads before its first step.
 What is computed with a tile is in tpu.py and tpu_backward.py.
@@ -95,7 +95,7 @@ class GridSchedule:
     shared: tuple[int, int] = (1, 1)
 
     @property
-    def turned(self) -> bool:
+    def transposed(self) -> bool:
         """Return whether tiles are [keys, queries]."""
         return self.outer == KEYS
 
@@ -103,7 +103,7 @@ class GridSchedule:
     def inner_blocks(self) -> int:
         """Number of tiles in one pass; keys meet the queries of every head of their group."""
         plan = self.plan
-        return plan.group * plan.query_blocks if self.turned else plan.key_blocks
+        return plan.group * plan.query_blocks if self.transposed else plan.key_blocks
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -113,8 +113,8 @@ class GridSchedule:
             batch, heads = self.shared
             repeats = (plan.batch // batch, plan.heads // heads)
             return (batch, heads, plan.query_blocks, plan.key_blocks, *repeats)
-        outer = plan.key_blocks if self.turned else plan.query_blocks
-        heads = plan.key_heads if self.turned else plan.heads
+        outer = plan.key_blocks if self.transposed else plan.query_blocks
+        heads = plan.key_heads if self.transposed else plan.heads
         return (plan.batch, heads, outer, self.passes * self.inner_blocks)
 
     @property
@@ -131,7 +131,7 @@ class GridSchedule:
         step = ids[3]
         if self.passes == 2:
             step = jnp.where(step < self.inner_blocks, step, step - self.inner_blocks)
-        if not self.turned:
+        if not self.transposed:
             return TileIndex(ids[0], ids[1], ids[2], step)
         plan, head = self.plan, ids[1]
         if plan.group > 1:
@@ -150,11 +150,11 @@ class GridSchedule:
             where the band says it all.
         """
         plan = self.plan
-        blocks = plan.key_blocks if self.turned else plan.query_blocks
+        blocks = plan.key_blocks if self.transposed else plan.query_blocks
         if not plan.ranged or plan.batch * blocks > MOST_RANGES:
             return None
         found = tile_ranges(plan, inputs, plan.block_q, plan.block_k)
-        ends = found.queries if self.turned else found.keys
+        ends = found.queries if self.transposed else found.keys
         return jnp.broadcast_to(ends, (plan.batch, blocks, 2)).reshape(-1)
 
     def ends(self, place: TileIndex, ranges: Any = None) -> tuple[Any, Any]:
@@ -170,11 +170,11 @@ class GridSchedule:
         plan = self.plan
         if ranges is not None:
             block, blocks = (place.query, plan.query_blocks)
-            if self.turned:
+            if self.transposed:
                 block, blocks = (place.key, plan.key_blocks)
             at = 2 * (place.batch * blocks + block)
             return ranges[at], ranges[at + 1]
-        if self.turned:
+        if self.transposed:
             own, size = place.key * plan.block_k, plan.block_q
             first, stop = plan.rows_of(own, own + (plan.block_k - 1))
         else:
@@ -186,7 +186,10 @@ class GridSchedule:
         """False for a tile of which every pair is masked."""
         if not self.plan.skips and ranges is None:
             return True
-        (first, stop), inner = self.ends(place, ranges), place.query if self.turned else place.key
+        (first, stop), inner = (
+            self.ends(place, ranges),
+            place.query if self.transposed else place.key,
+        )
         return (first <= inner) & (inner < stop)
 
     def fetched(self, *ids: Any, once: bool = False) -> TileIndex:
@@ -210,7 +213,7 @@ class GridSchedule:
         def nearest(block: Any, count: int) -> Any:
             return jnp.clip(jnp.clip(block, first, stop - 1), 0, count - 1)
 
-        if self.turned:
+        if self.transposed:
             return place._replace(query=nearest(place.query, plan.query_blocks))
         return place._replace(key=nearest(place.key, plan.key_blocks))
 
@@ -293,8 +296,8 @@ class GridSchedule:
             body(GridStep(self, given, found, held, self.place(*ids), ids, needed))
 
         memory = {key: pltpu.VMEM(shape, jnp.float32) for key, shape in scratch.items()}
-        side = "key" if self.turned else "row"
-        length = self.plan.block_k if self.turned else self.plan.block_q
+        side = "key" if self.transposed else "row"
+        length = self.plan.block_k if self.transposed else self.plan.block_q
         for kind, dtype in (("floats", jnp.float32), ("ints", jnp.int32)):
             if f"{side}_{kind}" in inputs:
                 width = inputs[f"{side}_{kind}"].shape[2]
@@ -356,11 +359,13 @@ class GridStep(NamedTuple):
     @property
     def form(self) -> TpuTileLayout:
         """Layout of the tile."""
-        return TpuTileLayout(self.sweep.plan, self.place.query, self.place.key, self.sweep.turned)
+        return TpuTileLayout(
+            self.sweep.plan, self.place.query, self.place.key, self.sweep.transposed
+        )
 
     def turn_vectors(self) -> None:
         """Turns the packed vectors of the outer side into columns."""
-        side = "key" if self.sweep.turned else "row"
+        side = "key" if self.sweep.transposed else "row"
         for kind in ("floats", "ints"):
             if kind in self.held:
                 self.held[kind][...] = self.given[f"{side}_{kind}"][...].T
@@ -369,7 +374,7 @@ class GridStep(NamedTuple):
         """Packed vectors of the tile's queries and of its keys, by name."""
         rows, keys = ({}, {})
         for side, found in (("row", rows), ("key", keys)):
-            columns = (side == "key") == self.sweep.turned
+            columns = (side == "key") == self.sweep.transposed
             for kind in ("floats", "ints"):
                 for n, name in enumerate(getattr(self.sweep.plan, f"{side}_{kind}")):
                     if columns:
@@ -383,12 +388,12 @@ class GridStep(NamedTuple):
         if name not in self.given:
             return None
         tile = self.given[name][...].astype(jnp.float32)
-        return tile.T if self.sweep.turned else tile
+        return tile.T if self.sweep.transposed else tile
 
     def product(self, of_queries: str, of_keys: str) -> Array:
         """Products of all rows of a query matrix with all rows of a key matrix."""
         left, right = self.given[of_queries][...], self.given[of_keys][...]
-        return dot(right, left, 1, 1) if self.sweep.turned else dot(left, right, 1, 1)
+        return dot(right, left, 1, 1) if self.sweep.transposed else dot(left, right, 1, 1)
 
     def scores(self, rows: Mapping[str, Array], keys: Mapping[str, Array]) -> Array:
         """Scores of the tile in the kernels' units."""

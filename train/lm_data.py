@@ -72,10 +72,10 @@ def read_plain(
     files: Sequence[Path], recipe: LanguageModelRecipe, bad: BadRows
 ) -> Iterator[list[str]]:
     """Documents as they are to be learnt, each a list of one text."""
-    apart = "\n" if recipe.reflow else "\n\n"
+    separator = "\n" if recipe.reflow else "\n\n"
     for text in read_texts(files, recipe, bad, as_written=not recipe.reflow):
         if text:
-            yield [apart.join(text)]
+            yield [separator.join(text)]
 
 
 def cut_chunks(corpus: TokenCorpus, block: int, stride: int) -> Chunks:

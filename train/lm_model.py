@@ -128,11 +128,11 @@ def new_config(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> DecoderConf
     }
     named = {row[name].key: v for name, v in values.items() if isinstance(row.get(name), Setting)}
     config = DecoderConfig.from_hf({"model_type": kind, **named})
-    turned = int(config.head_size * config.rotary.partial_rotary_factor)
-    if turned % 2:
+    rotated = int(config.head_size * config.rotary.partial_rotary_factor)
+    if rotated % 2:
         raise InputError(
             f"recipe: n_embd {width} over n_head {recipe.n_head} does not fit architecture {kind}\n"
-            f"it rotates pairs of dimensions, here {turned} of {config.head_size} of each head\n"
+            f"it rotates pairs of dimensions, here {rotated} of {config.head_size} of each head\n"
             f"choose n_embd so that a head has a multiple of {_pair(config)} dimensions"
         )
     return config

@@ -133,8 +133,8 @@ def _words(model: Pretrained, stack: str) -> Float[np.ndarray, "V W"]:
     if "embeddings" in parameters:
         table = parameters["embeddings"]["word"]
     else:
-        apart = stack == "decoder" and "decoder_words" in parameters
-        table = parameters["decoder_words" if apart else "words"]
+        separate = stack == "decoder" and "decoder_words" in parameters
+        table = parameters["decoder_words" if separate else "words"]
     return np.asarray(table["embedding"], np.float32)
 
 

@@ -154,10 +154,10 @@ class Faithfulness(ResultTable):
         if RANDOM not in self.kinds:
             return np.full(len(gaps), np.nan), np.full(len(gaps), np.nan)
         place = self.kinds.index(RANDOM)
-        apart = gaps - gaps[place]
-        means = apart.mean(1)
+        differences = gaps - gaps[place]
+        means = differences.mean(1)
         counts = np.full(len(gaps), gaps.shape[1])
-        p = paired_test(Moments(counts, means, ((apart - means[:, None]) ** 2).sum(1)))[1]
+        p = paired_test(Moments(counts, means, ((differences - means[:, None]) ** 2).sum(1)))[1]
         p[place], means[place] = np.nan, np.nan
         return means, adjusted(p, "holm")
 

@@ -216,7 +216,7 @@ def _has_rotary(model: Pretrained) -> bool:
 def _by_distance(
     model: Pretrained, matching: Mapping[str, Float[np.ndarray, "L H D D"]], distances: Any
 ) -> dict[str, Float[np.ndarray, "L H N"]]:
-    """Matching scores with the queries turned by each distance; nan where a window ends before."""
+    """Matching scores with the queries rotated by each distance; nan where a window ends before."""
     config: Any = model.config
     turns = rotations_at(config, jnp.asarray([distances]))
     found = {}
@@ -235,7 +235,7 @@ def _by_distance(
 def _turned(
     product: Float[np.ndarray, "D D"], turn: Rotation | None, count: int
 ) -> Float[np.ndarray, "N D D"]:
-    """The product behind which queries are turned by N angles."""
+    """The product behind which queries are rotated by N angles."""
     each = np.broadcast_to(product, (count, *product.shape))
     if turn is None:
         return each

@@ -66,8 +66,8 @@ def answer(
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     loaded = from_pretrained(model)
-    facts = cost(len(questions), loaded.name, "one forward pass over all windows of the context")
-    with progress("answering", len(questions), facts) as advance:
+    message = cost(len(questions), loaded.name, "one forward pass over all windows of the context")
+    with progress("answering", len(questions), message) as advance:
         several = answer_question(
             loaded,
             questions,

@@ -56,8 +56,8 @@ def classify(
 
     loaded = from_pretrained(model)
     second = [part[1] for part in parts] if pairs else None
-    facts = cost(len(lines), loaded.name, "one forward pass over all texts")
-    with progress("classifying", len(lines), facts) as advance:
+    message = cost(len(lines), loaded.name, "one forward pass over all texts")
+    with progress("classifying", len(lines), message) as advance:
         several = labels_of(loaded, [part[0] for part in parts], second, top, truncate=truncate)
         labels = cast("list[list[LabelScore]]", several)
         advance(len(lines))

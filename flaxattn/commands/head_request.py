@@ -160,7 +160,7 @@ class Request:
 
         if self.trees and not self.store:
             raise InputError(
-                f"trees are given apart for the texts of a store; {self.inputs[0]} is none\n"
+                f"--trees is for the texts of a store; {self.inputs[0]} is no store\n"
                 "leave out --trees, and give the CoNLL-U files as inputs"
             )
         found = [is_annotated(Path(name)) for name in (self.trees or self.inputs)]

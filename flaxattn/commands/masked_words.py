@@ -59,8 +59,8 @@ def fill_mask(
                 f"{place} has no mask: {printable(text[:60])!r}\n"
                 f"expected {mask} at least once\nput it in place of a word"
             )
-    facts = cost(len(lines), loaded.name, "one forward pass over all texts")
-    with progress("filling", len(lines), facts) as advance:
+    message = cost(len(lines), loaded.name, "one forward pass over all texts")
+    with progress("filling", len(lines), message) as advance:
         several = fill(loaded, [text for _, text in lines], top, truncate=truncate)
         fillings = cast("list[list[list[Filling]]]", several)
         advance(len(lines))

@@ -145,14 +145,14 @@ def _document(
     name: str,
     text: str,
     words: Sequence[DocumentWord],
-    facts: Sequence[str],
+    marked: Sequence[str],
     file: str,
     line: int,
     head: Callable[[int, int], int],
 ) -> Document | Problem:
     """The document, or the first thing that is wrong with its mentions."""
     opened = Opened()
-    for place, (word, marks) in enumerate(zip(words, facts, strict=True)):
+    for place, (word, marks) in enumerate(zip(words, marked, strict=True)):
         found = brackets(marks) if marks else []
         message = (
             "these are no brackets of mentions" if found is None else opened.take(place, found)
@@ -164,7 +164,7 @@ def _document(
         entity, place = left
         where = f"document {name!r}, word {words[place].form!r}"
         message = f"{where}: a mention of {entity!r} does not end"
-        return Problem(file, words[place].line, "", "entity", message, excerpt(facts[place]))
+        return Problem(file, words[place].line, "", "entity", message, excerpt(marked[place]))
     spans = sorted(set(opened.found), key=lambda one: (one[1], -one[2]))
     mentions = tuple(Mention(*span, head(span[1], span[2])) for span in spans)
     return Document(name, text, tuple(words), mentions, file, line)

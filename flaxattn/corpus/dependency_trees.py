@@ -269,8 +269,8 @@ def _spans(
             units.append((row, []))
             inside = number[2]
     if text is None:
-        apart = ["" if _glued(row) else " " for row, _ in units]
-        text = "".join(f"{row['form']}{gap}" for (row, _), gap in zip(units, apart, strict=True))
+        gaps = ["" if _glued(row) else " " for row, _ in units]
+        text = "".join(f"{row['form']}{gap}" for (row, _), gap in zip(units, gaps, strict=True))
         text = text.rstrip()
     spans: list[tuple[int, int]] = []
     place = 0

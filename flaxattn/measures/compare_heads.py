@@ -193,11 +193,11 @@ class Comparison:
         self, ends: Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]], rule: ClaimRule
     ) -> dict[str, Bool[np.ndarray, "L H"]]:
         """Heads whose divergence is above the least, by its interval and by a corrected test."""
-        apart = {k: m for k, m in self._found.items() if k[1] == "divergence"}
+        divergences = {k: m for k, m in self._found.items() if k[1] == "divergence"}
         p = corrected(
-            {k: t_test(m, LEAST_DIVERGENCE)[1] for k, m in apart.items()}, rule.correction
+            {k: t_test(m, LEAST_DIVERGENCE)[1] for k, m in divergences.items()}, rule.correction
         )
-        return {k[0]: (ends[k][0] > LEAST_DIVERGENCE) & (p[k] < rule.alpha) for k in apart}
+        return {k[0]: (ends[k][0] > LEAST_DIVERGENCE) & (p[k] < rule.alpha) for k in divergences}
 
     def _roles(self, side: str, place: tuple[int, ...]) -> tuple[str, str]:
         """Names of what a head does in both models, over all texts."""

@@ -53,8 +53,8 @@ def jensen_shannon(
     vanish otherwise.
     """
     p, q = (np.asarray(rows, np.float64) for rows in (first, second))
-    apart = _relative(p, (p + q) / 2) + _relative(q, (p + q) / 2)
-    return np.clip(apart / 2, 0, np.log(2))
+    divergences = _relative(p, (p + q) / 2) + _relative(q, (p + q) / 2)
+    return np.clip(divergences / 2, 0, np.log(2))
 
 
 def _relative(p: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -176,8 +176,8 @@ def compare_stores(
         each = _most(each, number, [row.divergence for row in known])
     count = len(first) if chosen is None else len(chosen)
     heads = ranked(
-        HeadDivergence(*key, *(np.nan if not n else float(x / n) for x in (apart, alike)))
-        for key, (apart, alike, n) in sorted(sums.items(), key=lambda item: _order(item[0]))
+        HeadDivergence(*key, *(np.nan if not n else float(x / n) for x in (divergences, alike)))
+        for key, (divergences, alike, n) in sorted(sums.items(), key=lambda item: _order(item[0]))
     )
     left_out = {key: count - int(n) for key, (_, _, n) in sums.items() if n < count}
     return StoreDivergence(heads, count, left_out, each)
@@ -194,11 +194,11 @@ def _both(
 
 
 def _most(
-    found: list[tuple[int, float]], number: int, apart: Sequence[float]
+    found: list[tuple[int, float]], number: int, divergences: Sequence[float]
 ) -> list[tuple[int, float]]:
     """The few texts that differ most, with one more looked at."""
-    if apart:
-        found = [*found, (number, float(np.mean(apart)))]
+    if divergences:
+        found = [*found, (number, float(np.mean(divergences)))]
     return sorted(found, key=lambda row: (-row[1], row[0]))[:_FEW]
 
 
@@ -270,17 +270,17 @@ def _compared(
             f"{_numbers(one, layers)} and {_numbers(other, layers)}.\n"
             "Capture the same layers and heads in both."
         )
-    apart, alike = np.zeros((2, len(layers), len(heads)))
+    divergences, alike = np.zeros((2, len(layers), len(heads)))
     for pair in pairs:
         p, q = (
             layer_weights(s, layers, allow_nan=True)[:, [s.heads.index(h) for h in heads]]
             for s in pair
         )
-        apart += jensen_shannon(p, q).mean(-1) / len(pairs)
+        divergences += jensen_shannon(p, q).mean(-1) / len(pairs)
         alike += cosine(p, q).mean(-1) / len(pairs)
-    alike[np.isnan(apart)] = np.nan
+    alike[np.isnan(divergences)] = np.nan
     return [
-        HeadDivergence(side, layer, head, float(apart[i, j]), float(alike[i, j]))
+        HeadDivergence(side, layer, head, float(divergences[i, j]), float(alike[i, j]))
         for i, layer in enumerate(layers)
         for j, head in enumerate(heads)
     ]

@@ -137,8 +137,8 @@ def found_by_chance(
 
 def _counts(roles: Roles) -> tuple[int, int, int]:
     """Tests, roles found, and roles beyond position, whether or not they exceed tau."""
-    apart = [role.beyond for role in roles.roles.values() if role.beyond is not None]
-    beyond = sum(int((p < roles.test.alpha).sum()) for p in apart)
+    p_beyond = [role.beyond for role in roles.roles.values() if role.beyond is not None]
+    beyond = sum(int((p < roles.test.alpha).sum()) for p in p_beyond)
     return roles.tests, sum(int(role.found.sum()) for role in roles.roles.values()), beyond
 
 

@@ -82,8 +82,8 @@ def _turned(points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """
     centred = points - points.mean(0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    turned = centred @ axes.T
-    far = np.abs(turned)
+    projected = centred @ axes.T
+    far = np.abs(projected)
     furthest = np.argmax(far >= far.max(0) * (1 - 1e-9), axis=0)
-    signs = np.sign(turned[furthest, [0, 1]])
-    return turned * np.where(signs == 0, 1, signs)
+    signs = np.sign(projected[furthest, [0, 1]])
+    return projected * np.where(signs == 0, 1, signs)

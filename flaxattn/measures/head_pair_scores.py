@@ -56,11 +56,11 @@ class PairDivergences:
 def _compared(weights: Float[Array, "L B H Q K"], real: Float[Array, "B Q"]) -> dict[str, Array]:
     layers, batch, heads, queries, keys = weights.shape
     flat = jnp.moveaxis(weights, 1, 0).reshape(batch, layers * heads, queries, keys)
-    apart = pair_divergences(flat, real).reshape(batch, layers, heads, layers * heads)
+    divergences = pair_divergences(flat, real).reshape(batch, layers, heads, layers * heads)
     room = [(0, 0)] * 3 + [(0, max(BEGINNING - n, 0)) for n in (queries, keys)]
     start = jnp.pad(weights[:, :, :, :BEGINNING, :BEGINNING], room)
     return {
-        "pairs": jnp.moveaxis(apart, 0, 1),
+        "pairs": jnp.moveaxis(divergences, 0, 1),
         "beginning": start.reshape(layers, batch, heads, -1),
     }
 
@@ -96,9 +96,9 @@ def head_pairs(
                 pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
                 for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
                     of_text = {n: np.asarray(a)[:, row] for n, a in record.stats.items()}
-                    apart, start = _of_text(of_text, extents(side, rows[place.text].lengths))
+                    divergences, start = _of_text(of_text, extents(side, rows[place.text].lengths))
                     broken = np.asarray(part.nonfinite[0][side].counts)[:, row].ravel() > 0
-                    pairs.add(blank_pairs(apart, broken), start)
+                    pairs.add(blank_pairs(divergences, broken), start)
             reading.watch("comparing heads", len(batch.places))
     return pairs
 
@@ -107,7 +107,7 @@ def _of_text(
     stats: Mapping[str, np.ndarray], size: tuple[int, int]
 ) -> tuple[Float[np.ndarray, "1 N N"], Float[np.ndarray, "1 N P P"]]:
     """Divergences of one text, and its beginning without padding."""
-    apart = stats["pairs"]
-    count = apart.shape[-1]
+    divergences = stats["pairs"]
+    count = divergences.shape[-1]
     start = stats["beginning"].reshape(count, BEGINNING, BEGINNING)
-    return apart.reshape(1, count, count), beginning(start[:, : size[0], : size[1]])[None]
+    return divergences.reshape(1, count, count), beginning(start[:, : size[0], : size[1]])[None]

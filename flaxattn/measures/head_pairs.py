@@ -42,19 +42,19 @@ def pair_divergences(
     share = (queries / jnp.maximum(queries.sum(-1, keepdims=True), 1))[:, None, :]
     own = entropies(weights)
 
-    def apart(step: Array) -> Float[Array, "B N"]:
+    def divergences_at(step: Array) -> Float[Array, "B N"]:
         """Divergence of every head from the one that many places behind it."""
         other, its = jnp.roll(weights, -step, 1), jnp.roll(own, -step, 1)
         rows = entropies((weights + other) / 2) - (own + its) / 2
         return (rows * share).sum(-1)
 
     steps = jnp.arange(count // 2 + 1)
-    found = jax.lax.map(apart, steps)  # [steps, B, N]
+    found = jax.lax.map(divergences_at, steps)  # [steps, B, N]
     place = jnp.arange(count)
     gap = (place[None, :] - place[:, None]) % count
-    turned = gap > count // 2
-    step = jnp.where(turned, count - gap, gap)
-    first = jnp.where(turned, place[None, :], place[:, None])
+    wrapped = gap > count // 2
+    step = jnp.where(wrapped, count - gap, gap)
+    first = jnp.where(wrapped, place[None, :], place[:, None])
     picked = jnp.moveaxis(found, 1, 0)[:, step, first]
     return jnp.clip(picked, 0, np.log(2))
 
@@ -110,9 +110,9 @@ class Pairs:
         Clark et al. find heads of a layer close to each other.
         """
         one, other = np.triu_indices(len(self.layers), 1)
-        layers, apart = np.array(self.layers), self.moments.mean[one, other]
+        layers, divergences = np.array(self.layers), self.moments.mean[one, other]
         same = layers[one] == layers[other]
-        kinds = {"within_layers": apart[same], "between_layers": apart[~same]}
+        kinds = {"within_layers": divergences[same], "between_layers": divergences[~same]}
         return {name: float(part.mean()) if part.size else None for name, part in kinds.items()}
 
 

@@ -141,16 +141,16 @@ class RolesOfBoth:
         if len(found) < 2:
             return {}
         one, other = (scores.values for scores in found)
-        apart = {
+        differences = {
             column.name: np.subtract(other[column], one[column], dtype=np.float64)
             for column in one
             if column.kind == "score" and column in other
         }
-        for name, values in apart.items():
+        for name, values in differences.items():
             self._texts.setdefault(name, PairedTexts()).add(values[0])
             moments, before = moments_of(values), self._moments.get(name)
             self._moments[name] = moments if before is None else merged(before, moments)
-        return {name: values[0] for name, values in apart.items()}
+        return {name: values[0] for name, values in differences.items()}
 
     @property
     def names(self) -> list[str]:

@@ -222,8 +222,8 @@ def find_roles(tally: ScoreAccumulator, options: ScoreOptions, test: Test | None
     results = {name: tested("score", name, test.tau) for name in names}
     each = _adjusted([p for _, p in results.values()], test.correction)
     controlled = [name for name in names if ScoreSpec("beyond", name) in tally.moments]
-    apart = [tested("beyond", name, 0.0)[1] for name in controlled]
-    beyond = dict(zip(controlled, _adjusted(apart, test.correction), strict=True))
+    p_beyond = [tested("beyond", name, 0.0)[1] for name in controlled]
+    beyond = dict(zip(controlled, _adjusted(p_beyond, test.correction), strict=True))
     entropic = "block" if options.pande_parity else "block_entropy"
     roles = {}
     for (name, (t, p)), value in zip(results.items(), each, strict=True):

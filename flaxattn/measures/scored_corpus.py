@@ -30,7 +30,7 @@ class ScoredCorpus:
         scores: Scores of every text; None where there were too many to keep.
         facts: Model, texts and data, ready for JSON.
         evidence: The texts with the highest scores.
-        lowest: The texts with the lowest scores, in which their signs are turned.
+        lowest: The texts with the lowest scores, with their signs reversed.
         texts: Texts of both, by number.
         traces: Traces of some of them, by number; None where there are none.
         refused: Scores that a store does not tell, with the capture that would record them.

@@ -209,9 +209,9 @@ class RotaryDecoder(Model):
 
 def kinds_of_layers(config: DecoderConfig) -> list[dict[str, Any]]:
     """Attributes of `RotaryDecoderLayer` that differ from layer to layer."""
-    turned = config.rotary_layers or (True,) * config.num_hidden_layers
+    rotated = config.rotary_layers or (True,) * config.num_hidden_layers
     kinds = []
-    for window, rotary in zip(config.windows, turned, strict=True):
+    for window, rotary in zip(config.windows, rotated, strict=True):
         local = window is not None and config.local_rotary is not None
         own: RotaryKind | None = None if not rotary else "local" if local else "global"
         kinds.append({"window": window, "positions": own})

@@ -23,7 +23,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.interventions import Intervention, changed, edits_of_layer, is_recorded
 from flaxattn.models.layers import record, recording
-from flaxattn.models.unstacked_layers import apart
+from flaxattn.models.unstacked_layers import unstack
 from flaxattn.trace.record import AttentionRecord, with_rotations
 
 
@@ -197,7 +197,7 @@ class Stack(nn.Module):
             x, (recorded, kept, cache) = jax.lax.scan(body, x, part, unroll=unroll)
             records += [recorded] if segment.wanted else []
             parts += [kept]
-            caches += apart(cache) if caching and cache else []
+            caches += unstack(cache) if caching and cache else []
         if caches:
             self.put_variable("cache", "layers", tuple(caches))
         return x, records, parts
@@ -206,7 +206,7 @@ class Stack(nn.Module):
         """The same, every block by itself: with its cache, which is written in place, its heads."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
-        layers = apart(params)
+        layers = unstack(params)
         layers = layers * self.num_layers if self.shared else layers
         blocks = self._blocks()
         records, parts, kept = [], [], []

@@ -186,15 +186,15 @@ class MultiHeadAttention(nn.Module):
         shared = q.shape[2] // keys.key.shape[2]
         by_head = functools.partial(jnp.repeat, repeats=shared, axis=2)
         k, v = (a if shared == 1 else by_head(a) for a in (keys.key, keys.value))
-        turned = None
+        rotated = None
         if rotation is not None and wanted.query and wanted.key and not self.cache_length:
-            turned = jnp.stack(rotation, axis=2)
-            turned = jnp.broadcast_to(turned, (len(q), *turned.shape[1:]))
+            rotated = jnp.stack(rotation, axis=2)
+            rotated = jnp.broadcast_to(rotated, (len(q), *rotated.shape[1:]))
         entry = AttentionRecord.of(
             wanted,
             intermediates,
             scale,
-            turned,
+            rotated,
             self.window,
             query=q,
             key=k,

@@ -3,7 +3,7 @@
 """Rotary position embeddings (Su et al. 2021), and the ways to stretch them to longer texts.
 
 Dimension i of the first half of a head and dimension i of its second half make a pair, which is
-turned by the angle position x frequency i, as in Hugging Face checkpoints.
+rotated by the angle position x frequency i, as in Hugging Face checkpoints.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class Rotary:
     Attributes:
         rope_theta: Base of the geometric series of wavelengths.
         rope_type: How frequencies are stretched; "default" leaves them as they are.
-        partial_rotary_factor: Part of a head's dimensions that is turned.
+        partial_rotary_factor: Part of a head's dimensions that is rotated.
         factor: By how much the context grows; None lets "longrope" take the ratio of lengths.
         original_max_position_embeddings: Context of the pretraining, for "llama3", "yarn" and
             "longrope".
@@ -68,7 +68,7 @@ class Rotary:
         return f"Rotary({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
 
     def pairs(self, depth: int) -> int:
-        """Number of pairs of dimensions that are turned."""
+        """Number of pairs of dimensions that are rotated."""
         return (int(depth * self.partial_rotary_factor) + 1) // 2
 
 
@@ -164,14 +164,14 @@ def rotate(x: Float[Array, "B S H D"], by: Rotation) -> Float[Array, "B S H D"]:
     count = by.cos.shape[-1]
     cos, sin = (a[:, :, None] for a in by)
     first, second, rest = jnp.split(x.astype(jnp.float32), [count, 2 * count], axis=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin, rest)
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    rotated = (first * cos - second * sin, second * cos + first * sin, rest)
+    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 
 def _frequencies(
     rotary: Rotary, depth: int, length: int, text_lengths: Int[Array, "#B"]
 ) -> tuple[Float[Array, "#B P"], float]:
-    """Angle of each pair per position, and the factor on what is turned."""
+    """Angle of each pair per position, and the factor on what is rotated."""
     base = rates(rotary, depth)
     match rotary.rope_type:
         case "default":
@@ -193,8 +193,8 @@ def rates(rotary: Rotary, depth: int) -> Float[np.ndarray, " P"]:
     """Frequencies before they are stretched: a geometric series, in float32 as published."""
     if rotary.frequencies:
         return np.asarray(rotary.frequencies, np.float32)
-    turned = int(depth * rotary.partial_rotary_factor)
-    exponents = np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned)
+    rotated = int(depth * rotary.partial_rotary_factor)
+    exponents = np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated)
     return (1.0 / np.power(np.float32(rotary.rope_theta), exponents)).astype(np.float32)
 
 
@@ -210,10 +210,10 @@ def _dynamic(
     rotary: Rotary, depth: int, length: int, text_lengths: Int[Array, "#B"]
 ) -> Float[Array, "#B P"]:
     """A larger base where the text is longer than the context (NTK-aware scaling)."""
-    turned, factor = int(depth * rotary.partial_rotary_factor), _factor(rotary, length)
+    rotated, factor = int(depth * rotary.partial_rotary_factor), _factor(rotary, length)
     longest = jnp.maximum(text_lengths, length).astype(jnp.float32)[:, None]
-    growth = (factor * longest / length - (factor - 1)) ** (turned / (turned - 2))
-    exponents = jnp.asarray(np.arange(0, turned, 2, dtype=np.float32) / np.float32(turned))
+    growth = (factor * longest / length - (factor - 1)) ** (rotated / (rotated - 2))
+    exponents = jnp.asarray(np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated))
     return 1.0 / (rotary.rope_theta * growth) ** exponents[None]
 
 
@@ -228,18 +228,18 @@ def _llama3(rotary: Rotary, base: np.ndarray, length: int) -> Float[np.ndarray, 
 
 def _yarn(rotary: Rotary, base: np.ndarray, depth: int, length: int) -> Float[np.ndarray, " P"]:
     """Interpolation by the number of rotations within the context (Peng et al. 2023)."""
-    turned, old = int(depth * rotary.partial_rotary_factor), _original(rotary, length)
+    rotated, old = int(depth * rotary.partial_rotary_factor), _original(rotary, length)
 
     def pair_of(rotations: float) -> float:
         wavelength = math.log(old / (rotations * 2 * math.pi))
-        return turned * wavelength / (2 * math.log(rotary.rope_theta))
+        return rotated * wavelength / (2 * math.log(rotary.rope_theta))
 
     low, high = pair_of(rotary.beta_fast), pair_of(rotary.beta_slow)
     if rotary.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, turned - 1)
+    low, high = max(low, 0), min(high, rotated - 1)
     high += 0.001 if low == high else 0.0
-    stretched = np.clip((np.arange(turned // 2, dtype=np.float32) - low) / (high - low), 0, 1)
+    stretched = np.clip((np.arange(rotated // 2, dtype=np.float32) - low) / (high - low), 0, 1)
     return (base / _factor(rotary, length) * stretched + base * (1 - stretched)).astype(np.float32)
 
 

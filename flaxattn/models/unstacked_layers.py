@@ -10,20 +10,21 @@ import jax
 
 @jax.jit
 def unstacked(params: Any) -> Any:
-    """Parameters with the layers of every stack apart: a tuple in place of a leading axis.
+    """Parameters with unstacked layers: a tuple in place of a leading axis.
 
     For a program that runs a stack many times, as generation and extraction do: a layer taken out
     of a stacked array is copied each time, and all layers of a scan are alike, so nothing is left
-    out of the last. Costs a copy of the layers' parameters; nothing where they are apart already.
+    out of the last. Costs a copy of the layers' parameters, unless they are unstacked already.
     """
     if not isinstance(params, Mapping):
         return params
     return {
-        name: apart(tree) if name == "layers" else unstacked(tree) for name, tree in params.items()
+        name: unstack(tree) if name == "layers" else unstacked(tree)
+        for name, tree in params.items()
     }
 
 
-def apart(layers: Any) -> tuple[Any, ...]:
+def unstack(layers: Any) -> tuple[Any, ...]:
     """Return a tree of parameters per layer, from stacked or unstacked ones."""
     if isinstance(layers, tuple):
         return layers

@@ -218,10 +218,10 @@ def merged(one: Moments, other: Moments) -> Moments:
     """Moments of two sets of observations together."""
     count = one.counts + other.counts
     total = np.maximum(count, 1)
-    apart = np.where((one.counts > 0) & (other.counts > 0), other.mean - one.mean, 0.0)
+    difference = np.where((one.counts > 0) & (other.counts > 0), other.mean - one.mean, 0.0)
     share = other.counts / total
-    mean = np.where(one.counts > 0, one.mean + apart * share, other.mean)
-    return Moments(count, mean, one.m2 + other.m2 + apart * apart * one.counts * share)
+    mean = np.where(one.counts > 0, one.mean + difference * share, other.mean)
+    return Moments(count, mean, one.m2 + other.m2 + difference * difference * one.counts * share)
 
 
 def summed(table: "pa.Table") -> "pa.Table":
@@ -241,10 +241,10 @@ def summed(table: "pa.Table") -> "pa.Table":
     count, mean, m2 = (table[name].to_numpy() for name in _COLUMNS[5:])
     total = np.bincount(group, count)
     means = np.bincount(group, count * mean) / np.maximum(total, 1)
-    apart = np.bincount(group, m2 + count * (mean - means[group]) ** 2)
+    difference = np.bincount(group, m2 + count * (mean - means[group]) ** 2)
     order = np.argsort(first)
     found = table.select(keys).take(first[order]).combine_chunks()
-    for name, values in (("count", total.astype(count.dtype)), ("mean", means), ("m2", apart)):
+    for name, values in (("count", total.astype(count.dtype)), ("mean", means), ("m2", difference)):
         found = found.append_column(name, pa.array(values[order]))
     return found
 

@@ -267,15 +267,15 @@ def _flat(params: Any) -> dict[str, Any]:
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The parameter tree that `_flat` takes apart."""
-    apart: dict[str, dict[str, Any]] = {}
+    by_layer: dict[str, dict[str, Any]] = {}
     whole: dict[str, Any] = {}
     for path, leaf in flat.items():
         before, _, name = path.partition("/layers/")
         if isinstance(leaf, tuple):
-            apart.setdefault(f"{before}/layers", {})[name] = leaf
+            by_layer.setdefault(f"{before}/layers", {})[name] = leaf
         else:
             whole[path] = leaf
-    for path, leaves in apart.items():
+    for path, leaves in by_layer.items():
         count = len(next(iter(leaves.values())))
         layers = ({name: leaf[n] for name, leaf in leaves.items()} for n in range(count))
         whole[path] = tuple(traverse_util.unflatten_dict(layer, sep="/") for layer in layers)

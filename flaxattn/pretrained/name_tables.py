@@ -59,7 +59,7 @@ class NameRow(NamedTuple):
         how: "=" for the same axes, "T" if ours has them the other way round, because torch keeps
             `[out, in]`, "1" if ours lacks the first one, which is 1. "0/AKK" if ours is the first
             of three parts of the last axis with these sizes, "0/H3" the first of three equal ones
-            of each of H groups, "T0/AKK" the same after the axes are turned round. "1+" if the
+            of each of H groups, "T0/AKK" the same after the axes are transposed. "1+" if the
             first layer has no such tensor.
         part: What `how` says of parts, in numbers; `Family.rows_of` fills it in.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""One tensor of a checkpoint and the parameters that it holds: axes turned round, parts cut out."""
+"""One tensor of a checkpoint and the parameters that it holds: axes transposed, parts cut out."""
 
 from collections.abc import Mapping
 

@@ -83,9 +83,9 @@ class StructuralProbe:
                 f"{words.name or 'the sentence'!r} has some of {vectors.shape[1]}.\n"
                 "Fit one to sentences of the same model."
             )
-        apart = vectors @ self.distance.astype(np.float64).T
-        norms = (apart**2).sum(1)
-        squared = np.maximum(norms[:, None] + norms - 2 * apart @ apart.T, 0)
+        projected = vectors @ self.distance.astype(np.float64).T
+        norms = (projected**2).sum(1)
+        squared = np.maximum(norms[:, None] + norms - 2 * projected @ projected.T, 0)
         np.fill_diagonal(squared, 0)
         return squared, ((vectors @ self.depth.astype(np.float64).T) ** 2).sum(1)
 
@@ -256,13 +256,15 @@ def _errors(
 ) -> Float[Array, " B"]:
     """Mean absolute error of each sentence under a map: of pairs, or of words."""
     there = jnp.arange(vectors.shape[1])[None] < sizes[:, None]
-    apart = jnp.einsum("bwe,re->bwr", vectors, one, precision=jax.lax.Precision.HIGHEST)
-    facts = (apart**2).sum(-1)
+    projected = jnp.einsum("bwe,re->bwr", vectors, one, precision=jax.lax.Precision.HIGHEST)
+    predicted = (projected**2).sum(-1)
     if wanted.ndim == 3:
-        inner = jnp.einsum("bwr,bvr->bwv", apart, apart, precision=jax.lax.Precision.HIGHEST)
-        facts = facts[:, :, None] + facts[:, None, :] - 2 * inner
+        inner = jnp.einsum(
+            "bwr,bvr->bwv", projected, projected, precision=jax.lax.Precision.HIGHEST
+        )
+        predicted = predicted[:, :, None] + predicted[:, None, :] - 2 * inner
         there = there[:, :, None] & there[:, None, :]
-    errors = jnp.where(there, abs(wanted - facts), 0)
+    errors = jnp.where(there, abs(wanted - predicted), 0)
     axes = tuple(range(1, wanted.ndim))
     return errors.sum(axes) / jnp.maximum(there.sum(axes), 1).astype(jnp.float32)
 

@@ -480,9 +480,9 @@ def _report(
 
 
 def _figure(comparison: Comparison, changes: Sequence[HeadChange]) -> Any:
-    apart = {s: comparison.table(s, _APART) for s, n in comparison.names if n == _APART}
-    if apart:
-        maps = {f"{side}: {_APART}": table for side, table in apart.items()}
+    divergences = {s: comparison.table(s, _APART) for s, n in comparison.names if n == _APART}
+    if divergences:
+        maps = {f"{side}: {_APART}": table for side, table in divergences.items()}
         return plot_head_values(maps, "Jensen-Shannon divergence, nats", signed=False)
     maps = {f"{s}: {n}": comparison.table(s, n) for s, n in comparison.names}
     return plot_head_values(maps, "change")

@@ -185,8 +185,8 @@ def texts_table(items: Sequence[Item]) -> pa.Table:
     }
     texts = [tuple(trace.texts[0]) if trace.texts else () for trace in traces]
     for place, name in enumerate(("text", "text_b")):
-        facts = [text[place] if len(text) > place else None for text in texts]
-        columns[name] = pa.array(facts, pa.string())
+        values = [text[place] if len(text) > place else None for text in texts]
+        columns[name] = pa.array(values, pa.string())
     cut = [trace.truncated[0] if len(trace.truncated) else None for trace in traces]
     columns["truncated"] = pa.array(cut, pa.int32())
     sizes = [lengths(trace) for trace in traces]

@@ -51,11 +51,11 @@ def words_decoded(
     if any(span is not None for span in spans):
         return words_read(text, spans, special)
     numbers: list[int | None] = []
-    number, apart, blank = -1, True, False
+    number, separate, blank = -1, True, False
     for token, added in zip(tokens, special, strict=True):
-        number += not (added or blank) and (apart or token[:1].isspace())
+        number += not (added or blank) and (separate or token[:1].isspace())
         numbers.append(None if added else number)
-        apart, blank = bool(added), not (added or token.strip())
+        separate, blank = bool(added), not (added or token.strip())
     return numbers
 
 

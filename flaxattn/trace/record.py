@@ -58,7 +58,7 @@ class AttentionRecord:
         value: Projected values.
         head_output: Weighted sums of values, before the output projection.
         rotation: Cosines and sines `[L, B, S, 2, P]` of the angles by which P pairs of dimensions
-            of queries and keys were turned at each position; recorded with these, where the model
+            of queries and keys were rotated at each position; recorded with these, where the model
             has rotary positions.
         stats: Statistics by name, mostly per query and float32; `received` is per key, `topk_*`
             have a last axis R.
@@ -115,7 +115,7 @@ class AttentionRecord:
             capture: The request; decides which projections are kept, and of which heads.
             intermediates: What the kernel returned beside the output.
             scale: Factor on q·k; None where scores are no products.
-            rotation: By which queries and keys were turned.
+            rotation: By which queries and keys were rotated.
             window: How many positions before and behind itself a query may attend to.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.
 
@@ -291,15 +291,15 @@ def _inside(
 
 def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionRecord]:
     """Join records of rotated and unrotated layers; unrotated ones get the angle 0."""
-    turned = next((one.rotation for one in records if one.rotation is not None), None)
-    if turned is None:
+    rotated = next((one.rotation for one in records if one.rotation is not None), None)
+    if rotated is None:
         return records
-    still = jnp.asarray([1.0, 0.0], turned.dtype)[:, None]
+    still = jnp.asarray([1.0, 0.0], rotated.dtype)[:, None]
     return [
         dataclasses.replace(
             one,
             rotation=jnp.broadcast_to(
-                still[None, None, None], (len(jax.tree.leaves(one)[0]), *turned.shape[1:])
+                still[None, None, None], (len(jax.tree.leaves(one)[0]), *rotated.shape[1:])
             ),
         )
         if one.rotation is None

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary positions in a trace: queries and keys before rotation, and each pair's share of a score.
 
-Dimensions i and i + P of a head are turned together by an angle that grows with the position, so a
+Dimensions i and i + P of a head are rotated together by an angle that grows with the position, so a
 score is a sum over P pairs, each of which depends on the distance of query and key, and over the
 dimensions that are not turned.
 """
@@ -98,5 +98,5 @@ def before_rotation(
     cos, sin = rotation[:, 0], rotation[:, 1]
     count, size = cos.shape[-1], cos**2 + sin**2
     first, second = vectors[..., :count], vectors[..., count : 2 * count]
-    turned = ((first * cos + second * sin) / size, (second * cos - first * sin) / size)
-    return np.concatenate([*turned, vectors[..., 2 * count :]], -1)
+    rotated = ((first * cos + second * sin) / size, (second * cos - first * sin) / size)
+    return np.concatenate([*rotated, vectors[..., 2 * count :]], -1)

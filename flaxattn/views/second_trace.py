@@ -76,8 +76,8 @@ class Second:
     ) -> None:
         """Put the weights of a text, and how far its heads differ, beside those of the first."""
         other = self.trace[sequence]
-        apart = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
-        shaped["missing"] = [row for row in apart.values() if math.isnan(row.divergence)]
+        divergences = {(row.side, row.layer, row.head): row for row in compare_traces(one, other)}
+        shaped["missing"] = [row for row in divergences.values() if math.isnan(row.divergence)]
         found = recorded(other)
         for about in shaped["sides"]:
             side = about["name"]
@@ -89,7 +89,7 @@ class Second:
             for measures in (about["measures"], about["second"]["measures"]):
                 for layer, heads in zip(about["layers"], measures, strict=True):
                     for head, measure in zip(about["heads"], heads, strict=True):
-                        measure |= _numbers(apart[side, layer, head])
+                        measure |= _numbers(divergences[side, layer, head])
 
 
 def claimed_changes(

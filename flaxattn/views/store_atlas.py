@@ -58,12 +58,12 @@ def open_corpora(
 ) -> Page:
     """Compare two stores of the same texts on a page that has an atlas."""
     found = compare_stores(first, second, texts=texts)
-    apart = {(row.side, row.layer, row.head): row for row in found.heads}
+    divergences = {(row.side, row.layer, row.head): row for row in found.heads}
     statistics = [_statistics(store) for store in (first, second)]
     shared = set.intersection(*({n for r in s.values() for n in r} for s in statistics))
     sides = {}
     for name in dict.fromkeys(row.side for row in found.heads):
-        one, other = (_shape(name, _rows(name, apart, s, shared)) for s in statistics)
+        one, other = (_shape(name, _rows(name, divergences, s, shared)) for s in statistics)
         sides[name] = one | {"second": {"measures": other["measures"]}}
     top = found.heads[0]
     usual: dict[str, Any] = {"measure": "divergence", "order": "value"}
@@ -94,7 +94,7 @@ def _statistics(store: Store) -> dict[tuple[str, int, int], dict[str, float]]:
 
 def _rows(
     side: str,
-    apart: Mapping[tuple[str, int, int], HeadDivergence],
+    divergences: Mapping[tuple[str, int, int], HeadDivergence],
     statistics: Mapping[tuple[str, int, int], Mapping[str, float]],
     shared: Collection[str],
 ) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def _rows(
         {"layer": row.layer, "head": row.head}
         | {"divergence": row.divergence, "cosine": row.cosine}
         | {n: v for n, v in statistics.get(key, {}).items() if n in shared}
-        for key, row in sorted(apart.items(), key=lambda item: item[0][1:])
+        for key, row in sorted(divergences.items(), key=lambda item: item[0][1:])
         if row.side == side
     ]
 

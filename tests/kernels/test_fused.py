@@ -22,12 +22,12 @@ BLOCK_Q, BLOCK_K = 56, 72
 
 
 class Columns:
-    """Vectors of rows as [B, H, q, 1], of keys as [B, H, 1, k]; `turned` swaps the two."""
+    """Vectors of rows as [B, H, q, 1], of keys as [B, H, 1, k]; `transposed` swaps the two."""
 
-    def __init__(self, first_row, first_key, turned=False):
-        self.first, self.turned = (first_row, first_key), turned
-        self.row_axis, self.key_axis = (3, 2) if turned else (2, 3)
-        self.shape = (BLOCK_K, BLOCK_Q) if turned else (BLOCK_Q, BLOCK_K)
+    def __init__(self, first_row, first_key, transposed=False):
+        self.first, self.transposed = (first_row, first_key), transposed
+        self.row_axis, self.key_axis = (3, 2) if transposed else (2, 3)
+        self.shape = (BLOCK_K, BLOCK_Q) if transposed else (BLOCK_Q, BLOCK_K)
 
     def rows(self, vector):
         return jnp.expand_dims(vector, self.key_axis)
@@ -70,8 +70,8 @@ def padded(array, axis, length):
 class Walk:
     """The arrays of a call, cut into tiles."""
 
-    def __init__(self, plan, operands, turned=False):
-        self.plan, self.operands, self.turned = plan, operands, turned
+    def __init__(self, plan, operands, transposed=False):
+        self.plan, self.operands, self.transposed = plan, operands, transposed
         lengths = (plan.padded_queries, plan.padded_keys, plan.padded_keys)
         self.q, self.k, self.v = (
             jnp.swapaxes(padded(x.astype(jnp.float32), 1, length), 1, 2)
@@ -91,7 +91,7 @@ class Walk:
     def tile(self, i, j):
         """(form, scores, rows, keys) of a tile."""
         plan, operands = self.plan, self.operands
-        form = Columns(i * BLOCK_Q, j * BLOCK_K, self.turned)
+        form = Columns(i * BLOCK_Q, j * BLOCK_K, self.transposed)
         q, k = self.take(self.q, 2, i, BLOCK_Q), self.take(self.k, 2, j, BLOCK_K)
         product = jnp.einsum("bhqd,bhkd->bhqk", q, k, precision="highest")
         rows = self.vectors(plan.row_floats, operands.row_floats, i, BLOCK_Q)
@@ -108,7 +108,7 @@ class Walk:
         return self.turn(self.take(self.take(array, 2, i, BLOCK_Q), 3, j, BLOCK_K))
 
     def turn(self, tile):
-        return jnp.swapaxes(tile, 2, 3) if self.turned else tile
+        return jnp.swapaxes(tile, 2, 3) if self.transposed else tile
 
     def gradient(self, i, j, cotangents):
         """(weights after dropout, gradient of the scores) of a tile."""
@@ -218,7 +218,7 @@ def grad_queries(plan, operands, cotangents):
 
 
 def grad_keys(plan, operands, cotangents, of_bias):
-    walk, parts = Walk(plan, operands, turned=True), []
+    walk, parts = Walk(plan, operands, transposed=True), []
     for j in range(plan.key_blocks):
         dk = dv = d_bias = 0.0
         for i in range(plan.query_blocks):

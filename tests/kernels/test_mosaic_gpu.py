@@ -192,8 +192,8 @@ def test_tiles_of_foreign_segments_are_not_computed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turned", [False, True])
-def test_packing_and_padding_visit_a_part_of_the_tiles(turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_packing_and_padding_visit_a_part_of_the_tiles(transposed):
     """Tiles of 128 x 128: 4 packed sequences, and an example of which a quarter is real."""
     ids = jnp.repeat(jnp.arange(4), 256)[None]
     padding = jnp.arange(1024)[None] < 256
@@ -201,8 +201,8 @@ def test_packing_and_padding_visit_a_part_of_the_tiles(turned):
     for options in ({"segment_ids": ids}, {"segment_ids": ids, "causal": True}, {"mask": padding}):
         call = Call(**Case("long", 1024, batch=1, heads=1).arguments("bfloat16"))
         plan, operands = pack(checked(call._replace(**options)), 128, 128)
-        arrays = mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), turned)
-        sweep = mosaic_gpu_form.TileSchedule(plan, turned, 2, 128, ())
+        arrays = mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), transposed)
+        sweep = mosaic_gpu_form.TileSchedule(plan, transposed, 2, 128, ())
         walk = mosaic_gpu_sweeps.walk(sweep, arrays)
         assert walk.grid["block"] == walk.arrays["ranges"].shape[1] == 8
         counts.append(int(jnp.diff(walk.arrays["ranges"]).sum()))

@@ -114,7 +114,7 @@ def test_gradients_equal_those_of_the_reference(name, monkeypatch):
 
 
 def plan_of(case, capture=None, dtype="bfloat16"):
-    """(plan, arrays of the backward kernels, not turned) without numbers."""
+    """(plan, arrays of the backward kernels, not transposed) without numbers."""
 
     def build():
         arguments = case.arguments(dtype)
@@ -130,13 +130,13 @@ def plan_of(case, capture=None, dtype="bfloat16"):
 def test_columns_of_a_tile_shrink_with_what_is_computed():
     plan, arrays = plan_of(Case("plain", 512, depth=64))
     columns = mosaic_gpu_sweeps.columns_of
-    assert [columns(plan, turned, arrays) for turned in (False, True)] == [128, 128]
+    assert [columns(plan, transposed, arrays) for transposed in (False, True)] == [128, 128]
     many = replace(plan, row_floats=tuple(f"d sieve {n}" for n in range(8)))
-    assert [columns(many, turned, arrays) for turned in (False, True)] == [64, 32]
+    assert [columns(many, transposed, arrays) for transposed in (False, True)] == [64, 32]
     assert columns(replace(many, depth=128), True, arrays, 2) == 16
     # A tile never reaches beyond the padding of packed vectors.
     odd = replace(plan, queries=190, keys=190, block_q=64, block_k=64)
-    assert [columns(odd, turned, arrays) for turned in (False, True)] == [64, 64]
+    assert [columns(odd, transposed, arrays) for transposed in (False, True)] == [64, 64]
 
 
 def test_the_gradient_of_a_shared_bias_keeps_the_device_busy():
@@ -157,8 +157,8 @@ def test_tiles_fit_into_shared_memory(depth):
     plan, arrays = plan_of(Case("full", 512, depth=depth, bias="HQK", dropout=0.1, segments=2))
     maps = jax.ShapeDtypeStruct((2, 3, 512, 512), jnp.float32)
     arrays |= {"weights": maps, "scores": maps}
-    for turned in (False, True):
-        tiles = mosaic_gpu_sweeps.sweep_of(plan, turned, arrays)
+    for transposed in (False, True):
+        tiles = mosaic_gpu_sweeps.sweep_of(plan, transposed, arrays)
         slots = tiles.slots(arrays)
         buffers = tiles.buffers(arrays, slots).values()
         used = sum(np.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in buffers)

@@ -168,19 +168,21 @@ def test_float16_weights_are_rounded_like_everywhere_else():
     np.testing.assert_array_equal(found, weights.astype(np.float16))
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_rows_keep_maxima_in_every_lane_and_sums_in_parts(turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rows_keep_maxima_in_every_lane_and_sums_in_parts(transposed):
     plan = plan_of((256, 384), 256, 384, Band())
-    form = TpuTileLayout(plan, 0, 0, turned)
+    form = TpuTileLayout(plan, 0, 0, transposed)
     tile = jax.random.normal(jax.random.key(0), form.shape)
     largest, parts = form.row_max(tile), form.row_sum(tile)
-    assert largest.shape == parts.shape == form.row_shape == ((1, 256) if turned else (256, 128))
-    truth = tile.T if turned else tile
-    across = largest.T if turned else largest
+    assert (
+        largest.shape == parts.shape == form.row_shape == ((1, 256) if transposed else (256, 128))
+    )
+    truth = tile.T if transposed else tile
+    across = largest.T if transposed else largest
     np.testing.assert_array_equal(across, jnp.broadcast_to(truth.max(1)[:, None], across.shape))
-    whole = parts if turned else whole_sum(parts)
+    whole = parts if transposed else whole_sum(parts)
     np.testing.assert_allclose(whole[0], truth.sum(1), atol=1e-4)
-    assert form.rows(largest).shape == ((1, 256) if turned else (256, 384))
+    assert form.rows(largest).shape == ((1, 256) if transposed else (256, 384))
 
 
 @pytest.mark.slow

@@ -162,12 +162,12 @@ def _compare_values(
     layers, heads = ([str(n) for n in numbers] for numbers in (one.layers, one.heads))
     grid = _grid(axes, 1, (layers, heads))
     most = float(np.nanmax([one.values, other.values])) or 1.0
-    apart = other.values - one.values
-    limit = float(np.nanmax(np.abs(apart))) or 1.0
+    difference = other.values - one.values
+    limit = float(np.nanmax(np.abs(difference))) or 1.0
     pictures = [
         (one.values, even_colours(most, 0), names[0]),
         (other.values, even_colours(most, 0), names[1]),
-        (apart, even_colours(limit), f"{names[1]} − {names[0]}"),
+        (difference, even_colours(limit), f"{names[1]} − {names[0]}"),
     ]
     for number, (ax, (values, colours, name)) in enumerate(zip(grid[0], pictures, strict=True)):
         ax.imshow(values, **colours, interpolation="nearest")

@@ -255,8 +255,8 @@ def add_scale(axes: np.ndarray, label: str = "attention weight") -> None:
     if is_weight_scale(bar.norm):
         marks = marks_of(bar.norm)
         inches = _SHRUNK * first.get_position().height * first.figure.get_size_inches()[1]
-        apart = inches * (0.05 if marks[0] < 0 else 0.1)  # of 0 and 0.01, by their square root
-        shown = [mark for mark in marks if abs(mark) != 0.01 or apart > _TICK]
+        distance = inches * (0.05 if marks[0] < 0 else 0.1)  # of 0 and 0.01, by their square root
+        shown = [mark for mark in marks if abs(mark) != 0.01 or distance > _TICK]
         names = [f"{mark:g}".replace("-", "−") if mark in shown else "" for mark in marks]
         bar.set_ticks(marks, labels=names)
     bar.set_label(label, fontsize=7)

@@ -189,8 +189,8 @@ def read_neuron(
     scores = np.asarray(record.scores)[at, 0, h, query] if own else dot * factor
     visible = np.isfinite(scores) & ((softmax > 0) | own)
     scaled = np.where(visible, scores, np.nan).astype(np.float32)
-    turned = record.rotation is not None
-    pairs = rotary_pairs(record, layer, head, query) if turned else None
+    rotated = record.rotation is not None
+    pairs = rotary_pairs(record, layer, head, query) if rotated else None
     full = (_usual_size(q), _usual_size(k))
     return Neuron(q[query], k, k * q[query], dot, scaled, softmax, own, factor, pairs, full)
 
@@ -242,10 +242,10 @@ def _misfit(neuron: Neuron) -> str:
     """Return the note for drawn scores that do not lead to the weights."""
     rest = np.exp(neuron.scaled - np.nanmax(neuron.scaled, initial=-np.inf))
     rest = np.nan_to_num(rest)
-    apart = np.abs(rest / max(rest.sum(), 1e-30) - neuron.softmax).max()
-    if apart <= _TOLERANCE:
+    error = np.abs(rest / max(rest.sum(), 1e-30) - neuron.softmax).max()
+    if error <= _TOLERANCE:
         return ""
-    return f"the model scales otherwise or adds a bias: weights differ by up to {apart:.2f}"
+    return f"the model scales otherwise or adds a bias: weights differ by up to {error:.2f}"
 
 
 def _headings(neuron: Neuron, shown: _Dimensions) -> list[str]:

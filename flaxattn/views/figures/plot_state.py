@@ -111,8 +111,8 @@ def plot_state(
     if other is not None and requested["compare"] == "together" and level == "head":
         place = ", ".join(filter(None, (trace.model, side)))
         both = [_select(each, *picks, whole=False) for each in (trace, other)]
-        apart = _select(trace, *picks, whole=False, second=other)
-        return draw_together((both[0], both[1], apart), requested, names, place, ax)
+        difference = _select(trace, *picks, whole=False, second=other)
+        return draw_together((both[0], both[1], difference), requested, names, place, ax)
     shown = _select(trace, *picks, whole=level == "model", second=other)
     if level == "model":
         title = ", ".join(shown.said)

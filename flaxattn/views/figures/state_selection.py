@@ -131,27 +131,27 @@ def select_shown(
     texts = side_texts(one, own)
     if state.get("unit") == "words":
         texts, maps = _in_words(texts, maps)
-    facts: list[str] = []
-    left, right = _columns(texts, own, len(recorded(trace)) == 1, state, facts)
+    notes: list[str] = []
+    left, right = _columns(texts, own, len(recorded(trace)) == 1, state, notes)
     hidden = sorted(right.left_out)
     weights = _without(maps, hidden)
     if hidden and maps.shares:
-        facts[-1] += ", renormalised"
+        notes[-1] += ", renormalised"
     if second is not None:
         weights = _other_maps(second, trace, state, sequence, side, layers, heads, hidden) - weights
         maps = dataclasses.replace(maps, signed=True, label="difference")
     units = np.abs(np.nan_to_num(weights)).max(-1)
     mass = float(state.get("mass", 100)) / 100
     if mass < 1 and not whole:
-        facts.append(f"{mass:.0%} of each row's mass")
+        notes.append(f"{mass:.0%} of each row's mass")
         weights = _heaviest(weights, mass)
     if not whole:
         pins = {"query": left.pinned, "key": right.pinned}
-        facts += [f"{name} {place}" for name, place in pins.items() if place is not None]
+        notes += [f"{name} {place}" for name, place in pins.items() if place is not None]
     chosen = weights[:, :, left.shown][..., right.shown]
     units = units[:, :, left.shown]
     kept = dataclasses.replace(maps, values=chosen)
-    return Shown(kept, units, left, right, layers, heads, facts)
+    return Shown(kept, units, left, right, layers, heads, notes)
 
 
 def _without(maps: Maps, hidden: Sequence[int]) -> Float[np.ndarray, "L H Q K"]:

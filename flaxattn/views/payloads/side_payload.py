@@ -273,8 +273,8 @@ def side_measures(
         found = head_measures(one if side == "encoder" else dataclasses.replace(one, segments=None))
     measured = {(m.layer, m.head): _measure(m) for m in found}
     if side != "cross":
-        apart = side == "decoder" and one.decoder_tokens
-        _add_repeats(measured, record, (one.decoder_tokens if apart else one.tokens)[0])
+        separate = side == "decoder" and one.decoder_tokens
+        _add_repeats(measured, record, (one.decoder_tokens if separate else one.tokens)[0])
     payload = _told(record, layers)
     return [
         [extra | measured[layer, head] for head, extra in zip(record.heads, row, strict=True)]
