@@ -59,7 +59,6 @@ _WINDOW = 64  # texts whose maps are held at a time
 _MOST = 10  # heads whose divergence is claimed to be large
 _APART = "divergence"
 _ROLE = "role: "  # before the name of a role that is claimed to have changed
-_ATTENTION = (Trace, list, tuple)
 Pairs = Iterator[tuple[Trace, Trace]]
 Compared = Pretrained | Store | Trace | Sequence[Trace] | str | os.PathLike[str]
 """A model or its name; a store or its folder; a trace, or traces of one text each or of several."""
@@ -90,8 +89,8 @@ def compare(
     >>> import flaxattn as fa
     >>> before = fa.from_pretrained("tiny-bert")
     >>> report = fa.compare(before, fa.untrained(before), ["The cat is very sad.", "A dog ran."])
-    >>> report
-    Report(compare: 16 rows of side, layer, head, divergence, …)
+    >>> report.table.num_rows, report.table.column_names[:4]
+    (16, ['side', 'layer', 'head', 'divergence'])
     >>> [path.name for path in report.save("BEFORE-AFTER")]
     ['compare.json', 'compare.parquet', 'compare.png', 'evidence.parquet', 'compare.html']
 
@@ -197,7 +196,7 @@ def _compared(
     data: Mapping[str, Any] | None,
     progress: ProgressReporter,
 ) -> ComparedTraces:
-    """What both show of the texts; two of a kind."""
+    """Pair the traces of two models, stores or lists of traces."""
     kinds = [_kind(one) for one in (first, second)]
     if kinds[0] != kinds[1]:
         raise InputError(

@@ -76,8 +76,8 @@ def weights(
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-bert")
     >>> report = fa.weights(model, ["The cat is very sad."], kinds=("attention", "norm"))
-    >>> report.table.column_names[:6]
-    ['text', 'kind', 'side', 'layer', 'head', 'first']
+    >>> report.table.column_names[:5]
+    ['text', 'kind', 'side', 'layer', 'head']
 
     Args:
         model: A model with its tokenizer, loaded with a task head for kinds that follow a loss.
