@@ -72,7 +72,7 @@ def test_the_page_is_of_the_first_text(typed: Any, tmp_path: Path) -> None:
         (["--file", "none.txt"], ["cannot read none.txt", "No such file"]),
         (["some.csv"], ["There is no file or folder 'some.csv'."]),
         (["[MASK]", "--model", "tiny-gpt2"], ["'tiny-gpt2' is a GPT2LMHeadModel, which predicts"]),
-        (["[MASK]", "--top", "10000"], ["10000 tokens are requested for each mask", "expected 1 to"]),
+        (["[MASK]", "--top", "10000"], ["10000 tokens are requested", "expected 1 to"]),
         (["[MASK]" * 200], ["text 0 is too long: 202 tokens"]),
     ],
 )
