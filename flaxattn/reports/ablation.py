@@ -79,8 +79,8 @@ def ablation_report(
         texts: N texts.
         text_b: The second text, or the target, of each.
         labels: Number of the class of each text, for a classifier.
-        measures: `importance` (|d loss / d factor|, by one backward pass), `ablation` (the loss
-            without each head), or both; the first orders the pruning curve.
+        measures: `importance` (size of the slope of the loss, by one backward pass), `ablation`
+            (the loss without each head), or both; the first orders the pruning curve.
         by_layer: Whether importances are divided by the norm of their layer.
         batch: Number of texts in a batch.
         seed: Random seed of the tokens that a masked model has to predict.
