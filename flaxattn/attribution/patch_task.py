@@ -138,7 +138,7 @@ def _places(
             if row.sum() != 1:
                 raise InputError(
                     f"{_named(pair)} has {int(row.sum())} masks in its clean text, expected one.\n"
-                    f"Put {model.tokenizer.mask_token} in place of the word that is requested."
+                    f"Put {model.tokenizer.mask_token} in place of the word to predict."
                 )
         return masked.argmax(1).astype(np.int32)
     if isinstance(model.module, Seq2SeqLM):

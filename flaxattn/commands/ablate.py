@@ -26,10 +26,10 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
     WithPage,
-    is_store,
 )
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError
+from flaxattn.store.store_layout import is_store
 
 
 def ablate(

@@ -132,7 +132,7 @@ def _messages(text: str, chat: bool, system: str | None) -> "str | Chat":
     if not chat:
         if system is not None:
             raise InputError(
-                f"--system {system!r} is a message of a chat, and none is requested\nadd --chat"
+                f"--system {system!r} is a message of a chat, and this is none\nadd --chat"
             )
         return text
     before = [] if system is None else [{"role": "system", "content": system}]

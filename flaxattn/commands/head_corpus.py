@@ -47,10 +47,9 @@ def counted_texts(request: Request, progress: "ProgressReporter") -> "TextSource
 
 def _texts(request: Request) -> "TextSource":
     from flaxattn.corpus.dependency_trees import read_sentences
-    from flaxattn.corpus.input_files import find_inputs, fingerprint
+    from flaxattn.corpus.input_files import describe_files, find_inputs, fingerprint
     from flaxattn.corpus.texts import Columns, annotated_text, read_texts
     from flaxattn.measures.head_roles import TextSource
-    from flaxattn.reports.report import described
 
     names = shlex.join(map(str, request.inputs))
     if request.annotated:
@@ -59,10 +58,15 @@ def _texts(request: Request) -> "TextSource":
             lambda bad: map(annotated_text, read_sentences(paths, bad)),
             True,
             None,
-            described(paths),
+            lambda: describe_files(paths),
             names,
         )
     files = find_inputs(request.inputs, folder=request.out)
     columns = Columns(request.text_column, request.pair_column)
-    data = [entry._asdict() for entry in fingerprint(files)]
-    return TextSource(lambda bad: read_texts(files, columns, bad), False, None, data, names)
+    return TextSource(
+        lambda bad: read_texts(files, columns, bad),
+        False,
+        None,
+        lambda: [entry._asdict() for entry in fingerprint(files)],
+        names,
+    )

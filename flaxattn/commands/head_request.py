@@ -12,13 +12,13 @@ import typer
 
 from flaxattn.commands.report_run import Out, Overwrite
 from flaxattn.errors import InputError
+from flaxattn.store.store_layout import is_store
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pipeline.reading_options import ReadingOptions
 
-_PLAN = "plan.json"
 _RANGE = "20-40"
 # Options that say how texts are read; a store's were read when it was written.
 _OF_TEXTS = ("model", "text_column", "pair_column", "truncate", "batch_tokens", "allow_nonfinite")
@@ -215,11 +215,6 @@ class RolesRequest(Request):
     """Options of `flaxattn roles`."""
 
     out: Out = Path("report-roles")
-
-
-def is_store(path: str | Path) -> bool:
-    """Return whether a path is a folder that `flaxattn extract` wrote."""
-    return (Path(path) / _PLAN).is_file()
 
 
 def check_unread(store: str, given: Mapping[str, Any]) -> None:

@@ -39,9 +39,9 @@ class Files(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Describe the input files, ready for JSON."""
-        from flaxattn.reports.report import described
+        from flaxattn.corpus.input_files import describe_files
 
-        return {"files": described(self.paths), "limit": self.limit}
+        return {"files": describe_files(self.paths), "limit": self.limit}
 
     def sentences(self, bad: "BadRows") -> "Iterator[Sentence]":
         """Sentences with trees, one by one."""

@@ -21,6 +21,7 @@ from flaxattn.files import sha256_of
 from flaxattn.measures.read_report import read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.reports.report import Report, facts_file, reports_in, write_report
+from flaxattn.store.store_layout import PLAN, is_store
 
 _PATHS = (
     "inputs",
@@ -35,7 +36,6 @@ _PATHS = (
     "facts",
 )
 _NOT_RESULTS = ("out", "overwrite", "as_json")  # options that change no number
-_PLAN = "plan.json"
 _STDIN = "-"
 
 Out = Annotated[
@@ -159,7 +159,7 @@ def _stores(value: Any) -> Iterator[Path]:
     if isinstance(value, list | tuple):
         for part in value:
             yield from _stores(part)
-    elif isinstance(value, str | Path) and os.path.isfile(os.path.join(value, _PLAN)):
+    elif isinstance(value, str | Path) and is_store(value):
         yield Path(value)
 
 
@@ -172,7 +172,7 @@ def _identity(value: Any) -> Any:
     path = Path(value)
     if path.is_file():
         return {"name": path.name, "sha256": sha256_of(path)}
-    if (path / _PLAN).is_file():
-        return {"name": path.name, "plan_sha256": sha256_of(path / _PLAN)}
+    if is_store(path):
+        return {"name": path.name, "plan_sha256": sha256_of(path / PLAN)}
     files = sorted(p for p in path.rglob("*") if p.is_file())
     return {"name": path.name, "files": {str(p.relative_to(path)): sha256_of(p) for p in files}}

@@ -116,7 +116,7 @@ def build(
             out,
             wanted,
             dataclasses.replace(request.reading(bad), watch=progress),
-            settings={"data": texts.data, "settings": {"limit": limit, "truncate": truncate}},
+            settings={"data": texts.describe(), "settings": {"limit": limit, "truncate": truncate}},
         )
     for code, number in sorted(bad.counts.items()):
         typer.echo(f"left out {number} texts: {code}", err=True)

@@ -202,12 +202,13 @@ def _range(low: float, high: float) -> str:
 
 def report_applied(spec: ProbeSpec, path: Path) -> None:
     """Apply a probe that was fitted before, write probe.json and scores.parquet, and print."""
+    from flaxattn.corpus.input_files import describe_files
     from flaxattn.probes.head_probe import apply_probe
     from flaxattn.probes.label_scores import LabelAccuracy
     from flaxattn.probes.probe_file import load_probe
     from flaxattn.probes.selectivity import Attachment
     from flaxattn.probes.structural_scores import plain
-    from flaxattn.reports.report import SCORES, Report, described
+    from flaxattn.reports.report import SCORES, Report
 
     saved = load_probe(path)
     spec.announce("applying the probe", "one pass over all texts")
@@ -236,7 +237,7 @@ def report_applied(spec: ProbeSpec, path: Path) -> None:
         "data": [spec.files[0].facts()],
         "settings": {"truncate": spec.truncate},
         "left_out": left_out(spec.bad),
-        "probe": {**described([path])[0], "notes": saved.notes},
+        "probe": {**describe_files([path])[0], "notes": saved.notes},
         "scores": scores,
     }
     rows = {name: [value] for name, value in scores.items()}

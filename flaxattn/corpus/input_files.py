@@ -17,12 +17,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.lines import KINDS, kind_of, refused
 from flaxattn.errors import InputError
-from flaxattn.files import file_inside, sha256_of
+from flaxattn.files import file_inside, json_digest, sha256_of
 
 STDIN = "-"
 _KEPT = "stdin"  # name of the file in which standard input is kept, without its extension
@@ -105,6 +105,17 @@ def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
     every = [one for file in files for one in (file, file.pair) if one is not None]
     usable = [file for file in every if file.problem is None]
     return tuple(Fingerprint(f.name, f.path.stat().st_size, sha256_of(f.path)) for f in usable)
+
+
+def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Name, size and digest of the files that are there, ready for JSON."""
+    there = [path for path in paths if path.is_file()]
+    return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
+
+
+def describe_texts(texts: Sequence[Any], text_b: Sequence[str] | None = None) -> dict[str, Any]:
+    """Number and digest of texts that came as a list, ready for JSON."""
+    return {"texts": len(texts), "sha256": json_digest({"texts": texts, "text_b": text_b})}
 
 
 def _expanded(item: str) -> list[Path]:

@@ -15,10 +15,9 @@ from typing import Any
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, is_annotated, read_sentences
-from flaxattn.corpus.input_files import find_inputs
+from flaxattn.corpus.input_files import describe_files, describe_texts, find_inputs
 from flaxattn.corpus.texts import Columns, Text, annotated_text, read_texts
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.files import json_digest, sha256_of
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import ScoreSource, model_source, trace_source
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
@@ -47,17 +46,18 @@ class TextSource:
         read: Reads all texts; receives what takes those that cannot be used.
         annotated: Whether they have trees.
         count: Number of texts; None where it is not known.
-        data: Where they come from, ready for JSON.
+        describe: Says where they come from, ready for JSON.
         names: The texts as arguments of a command.
     """
 
     read: Callable[[BadRows], Iterator[Text]]
     annotated: bool
     count: int | None
-    data: Any
+    describe: Callable[[], Any]
     names: str = "TEXTS"
 
 
+_TEXTS = (str, tuple, Sentence)
 _KINDS = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
 
 
@@ -144,8 +144,8 @@ def head_stats(
             `flaxattn extract` reads, with a column `text`; or a list, in which a string is a text,
             a tuple a pair of texts, or of source and target, a `Path` a file and a `Sentence` a
             text with its tree. Either all have trees or none has.
-        relations: Relations of Universal Dependencies, whose words heads are requested; `any` is
-            among them anyway. They count where there are trees.
+        relations: Relations of Universal Dependencies that heads are scored for; `any` is among
+            them anyway. They count where there are trees.
         side: `encoder`, `decoder` or `cross`; default cross-attention where there is any.
         trees: CoNLL-U file or files with the trees of a store's texts, in their order.
         seed: Random seed of the unrelated words that related ones are compared with.
@@ -218,24 +218,32 @@ def open_source(
     reading: ReadingOptions,
 ) -> ScoreSource:
     """Open the scores of a model on texts, of traces, or of a store."""
+    source = resolve_source(source)
     if isinstance(source, Pretrained):
         if texts is None:
             raise InputError("a model reads texts, and none were given\ngive texts=, or a file")
         texts = texts if isinstance(texts, TextSource) else text_source(texts)
-        options = _annotated(options, texts.annotated)
+        options = dataclasses.replace(options, annotated=texts.annotated)
         return model_source(source, texts.read(reading.problems), options, reading, side)
     if texts is not None:
-        raise InputError(
-            f"a {type(source).__name__} holds its texts already\nleave texts out, or give a model"
-        )
-    if isinstance(source, Trace | Sequence) and not isinstance(source, str):
-        traces = single_traces(source)
-        sides = traces[0].sides
-        named = side or ("cross" if "cross" in sides else next(iter(sides), "encoder"))
-        return trace_source(traces, named, _annotated(options, False), reading)
-    store = source if isinstance(source, Store) else open_store(Path(source))
+        kind = "store" if isinstance(source, Store) else "trace"
+        raise InputError(f"a {kind} holds its texts already\nleave texts out, or give a model")
     paths = tree_paths(trees)
-    return store_source(store, paths, _annotated(options, bool(paths)), reading, side)
+    if isinstance(source, Store):
+        options = dataclasses.replace(options, annotated=bool(paths))
+        return store_source(source, paths, options, reading, side)
+    sides = source[0].sides
+    named = side or ("cross" if "cross" in sides else next(iter(sides), "encoder"))
+    return trace_source(source, named, dataclasses.replace(options, annotated=False), reading)
+
+
+def resolve_source(source: Source) -> Pretrained | Store | list[Trace]:
+    """Open a store by its folder, and split traces into those of one text each."""
+    if isinstance(source, Pretrained | Store):
+        return source
+    if isinstance(source, Trace | Sequence) and not isinstance(source, str):
+        return single_traces(source)
+    return open_store(Path(source))
 
 
 def single_traces(source: Trace | Sequence[Trace]) -> list[Trace]:
@@ -256,10 +264,6 @@ def single_traces(source: Trace | Sequence[Trace]) -> list[Trace]:
 def tree_paths(trees: Trees) -> list[Path]:
     """Paths of the files with the trees of a store's texts."""
     return [Path(path) for path in ([trees] if isinstance(trees, str | os.PathLike) else trees)]
-
-
-def _annotated(options: ScoreOptions, annotated: bool) -> ScoreOptions:
-    return dataclasses.replace(options, annotated=annotated)
 
 
 def _spec(spec: str | ScoreSpec) -> ScoreSpec:
@@ -298,22 +302,15 @@ def text_source(texts: Texts) -> TextSource:
             f"text {trees.index(False)} has no tree, and others have one\n"
             "give either sentences with trees or texts without"
         )
-    whole = all(isinstance(one, str | tuple | Sentence) for one in given)
-    data = [_described(one) for one in given]
-    if whole:
-        data = {"texts": len(given), "sha256": json_digest({"texts": data})}
-    count = len(given) if whole else None
-    return TextSource(lambda bad: _each(given, bad), any(trees), count, data)
+    paths = [Path(one) for one in given if not isinstance(one, _TEXTS)]
+    texts = [one.text if isinstance(one, Sentence) else one for one in given]
+    plain = [one for one in texts if isinstance(one, _TEXTS)]
 
+    def describe() -> list[dict[str, Any]]:
+        return [*describe_files(paths), *([describe_texts(plain)] if plain else [])]
 
-def _described(one: Any) -> Any:
-    """Name and digest of a file; other texts as they are."""
-    if isinstance(one, Sentence):
-        return one.text
-    if isinstance(one, str | tuple):
-        return one
-    path = Path(one)
-    return {"name": path.name, "sha256": sha256_of(path)} if path.is_file() else str(one)
+    count = None if paths else len(given)
+    return TextSource(lambda bad: _each(given, bad), any(trees), count, describe)
 
 
 def _each(given: Sequence, bad: BadRows) -> Iterator[Text]:

@@ -229,26 +229,21 @@ class ScoreAccumulator(ResultTable):
         self.offsets: dict[str, Counter[int]] = {}
 
     def to_columns(self) -> dict[str, np.ndarray]:
-        """A row for each score and head: counts of texts, means and standard deviations."""
+        """A row for each score and head: mean and standard deviation over texts."""
         specs = sorted(self.moments)
         layers, heads = np.meshgrid(self.layers, self.heads, indexing="ij")
-        size = layers.size
-        counts, means, m2 = (
-            np.concatenate([np.ravel(part) for part in parts]) if specs else np.zeros(0)
-            for parts in (
-                [getattr(self.moments[spec], name) for spec in specs]
-                for name in ("counts", "mean", "m2")
-            )
-        )
-        spread = np.sqrt(m2 / np.maximum(counts - 1, 1))
+        every = [self.moments[spec] for spec in specs]
+        shape = (len(specs), *layers.shape)
+        counts = np.array([m.counts for m in every], int).reshape(shape)
+        spread = np.sqrt(np.array([m.m2 for m in every]).reshape(shape) / np.maximum(counts - 1, 1))
         return {
-            "kind": np.repeat(np.array([spec.kind for spec in specs], object), size),
-            "name": np.repeat(np.array([spec.name for spec in specs], object), size),
             "layer": np.tile(layers.ravel(), len(specs)),
             "head": np.tile(heads.ravel(), len(specs)),
-            "mean": means,
-            "sd": np.where(counts > 1, spread, np.nan),
-            "texts": counts.astype(int),
+            "kind": np.repeat(np.array([spec.kind for spec in specs], object), layers.size),
+            "name": np.repeat(np.array([spec.name for spec in specs], object), layers.size),
+            "texts": counts.ravel(),
+            "mean": np.array([m.mean for m in every], float).ravel(),
+            "sd": np.where(counts > 1, spread, np.nan).ravel(),
         }
 
     @classmethod

@@ -31,7 +31,7 @@ from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.sentence_modules import SentenceRecipe, unit
-from flaxattn.text.text_lists import paired_lists
+from flaxattn.text.text_lists import some_texts
 from flaxattn.text.tokenizer import Tokenizer
 
 MEANS = ("mean", "mean-all", "mean-sqrt", "mean-weighted")
@@ -248,10 +248,7 @@ def _checked(model: Pretrained, texts: Sequence[str], pooling: str | None) -> li
         raise InputError(
             f'pooling "cls" is of encoders; {model.name!r} has no [CLS]\nchoose "mean" or "last"'
         )
-    several, _ = paired_lists(texts)
-    if not several:
-        raise InputError("texts is a list of at least one text, received none")
-    return several
+    return some_texts(texts)[0]
 
 
 def _checked_weights(

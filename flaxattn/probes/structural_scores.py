@@ -43,7 +43,7 @@ class StructuralScores(NamedTuple):
         root_accuracy: Share of sentences whose root has the least depth, punctuation apart.
         norm_spearman: Correlation of its depths with those of the tree, averaged over sentences,
             then over lengths.
-        edges: How many edges were requested.
+        edges: Number of edges that were judged.
         sentences: How many sentences there were.
     """
 

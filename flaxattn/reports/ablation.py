@@ -8,6 +8,7 @@ from typing import Any
 
 from flaxattn.attribution.ablation import ablate, head_importance, pruning_curve
 from flaxattn.attribution.head_losses import head_task
+from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.claims import Claim
@@ -28,11 +29,10 @@ from flaxattn.reports.report import (
     CURVE,
     EVIDENCE,
     Report,
-    described_texts,
     figure_file,
     table_file,
 )
-from flaxattn.text.text_lists import paired_lists
+from flaxattn.text.text_lists import some_texts
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
 from flaxattn.views.page import Page
@@ -100,10 +100,8 @@ def ablation_report(
     if not measures or not set(measures) <= set(MEASURES):
         known = ", ".join(MEASURES)
         raise InputError(f"measures are {list(measures)!r}\nexpected one or both of {known}")
-    first, second = (
-        None if one is None else one[: reading.limit] for one in paired_lists(texts, text_b)
-    )
-    first = first or []
+    first, second = some_texts(texts, text_b, reading.limit)
+    labels = None if labels is None else labels[: reading.limit]
     read: dict[str, Any] = {
         "truncate": reading.truncate,
         "allow_nonfinite": reading.allow_nonfinite,
@@ -126,7 +124,7 @@ def ablation_report(
             "evidence": page.evidence,
             "seed": seed,
         },
-        "data": described_texts(first, second) if data is None else dict(data),
+        "data": describe_texts(first, second) if data is None else dict(data),
         "architecture": model.config.architectures[0],
         "loss": next(iter(effects.values())).loss,
         "curve": [point.__dict__ for point in curve],

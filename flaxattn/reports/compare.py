@@ -10,11 +10,11 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
@@ -43,13 +43,12 @@ from flaxattn.reports.evidence import (
 from flaxattn.reports.report import (
     EVIDENCE,
     Report,
-    described_texts,
     figure_file,
     table_file,
 )
 from flaxattn.store.open_store import Store, open_store
-from flaxattn.store.store_layout import PLAN
-from flaxattn.text.text_lists import paired_lists
+from flaxattn.store.store_layout import is_store
+from flaxattn.text.text_lists import some_texts
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_head_effects import plot_head_values
@@ -223,22 +222,19 @@ def _compared(
     models = [
         one if isinstance(one, Pretrained) else from_pretrained(one) for one in (first, second)
     ]
-    lists = paired_lists(texts, text_b)
-    kept, pairs = (None if one is None else one[: reading.limit] for one in lists)
-    progress.announce(f"{len(kept or []):,} texts: one pass of {names[0]} and one of {names[1]}")
-    return of_models(models, names, kept or [], pairs, reading, data)
+    kept, pairs = some_texts(texts, text_b, reading.limit)
+    progress.announce(f"{len(kept):,} texts: one pass of {names[0]} and one of {names[1]}")
+    return of_models(models, names, kept, pairs, reading, data)
 
 
 def _kind(source: Compared) -> str:
-    if isinstance(source, Trace | list | tuple):
-        return "trace"
+    if isinstance(source, Pretrained):
+        return "model"
     if isinstance(source, Store):
         return "store"
-    return "model" if isinstance(source, Pretrained) or not _is_store(source) else "store"
-
-
-def _is_store(path: Any) -> bool:
-    return (Path(path) / PLAN).is_file()
+    if isinstance(source, str | os.PathLike):
+        return "store" if is_store(source) else "model"
+    return "trace"
 
 
 def _name(source: Any) -> str:
@@ -285,7 +281,7 @@ def of_models(
     def text(number: int) -> Text:
         return Text(number, str(number), texts[number], None if second is None else second[number])
 
-    about = described_texts(texts, second) if data is None else data
+    about = describe_texts(texts, second) if data is None else data
     return ComparedTraces(names, about, len(texts), traces, some, text)
 
 

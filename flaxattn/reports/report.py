@@ -7,6 +7,7 @@ are here. `flaxattn.measures.read_report` reads the JSON file again.
 """
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -34,6 +35,18 @@ COMPOSITION, COMPOSED = "composition.parquet", "composition.png"
 PAIRS, CORRELATIONS = "pairs.parquet", "correlations.parquet"
 GRID, OVERLAP = "role-grid.png", "role-overlap.png"
 CURVE, FITTED = "curve.png", "probe.safetensors"
+MAP_KINDS = (
+    "attention",
+    "norm",
+    "effective",
+    "gradient",
+    "zeroing",
+    "relevance",
+    "chefer",
+    "rollout",
+    "flow",
+)
+"""Kinds of attribution maps that `weights` measures; `flow` takes long."""
 _ORIGIN = ("model", "settings", "data", "seed")
 
 
@@ -76,7 +89,7 @@ REPORT_FILES = {  # every file that a report may have, by its name
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report(ResultTable):
-    """What was measured over texts. It shows its page in a notebook.
+    """What was measured over texts. In a notebook it shows its page, or else its table.
 
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-bert")
@@ -91,10 +104,11 @@ class Report(ResultTable):
         rows: The table, by columns or by rows.
         figures: What draws each figure, by file name, the most important first.
         files: Content of further files, by name.
-        draw_page: Makes the page; None where there is none.
+        draw_page: Makes the page, once; None where there is none.
         table_name: File name of the table.
         page_files: What makes each file that comes with the page, once that is made, by name.
-        result: The numbers as the measuring function returns them, such as `Roles`.
+        result: The numbers as the function that measures them returns them, such as `Roles`; None
+            where there is no such function.
     """
 
     name: str
@@ -107,7 +121,7 @@ class Report(ResultTable):
     page_files: Mapping[str, Callable[[], bytes]] = dataclasses.field(default_factory=dict)
     result: Any = None
 
-    @property
+    @functools.cached_property
     def table(self) -> "pa.Table":
         """The rows as an Arrow table, in which NaN and infinity are null."""
         import pyarrow as pa
@@ -121,9 +135,9 @@ class Report(ResultTable):
         """The most important figure, drawn anew."""
         return next(iter(self.figures.values()))()
 
-    @property
+    @functools.cached_property
     def page(self) -> "Page | None":
-        """The page, made anew; None where there is none."""
+        """The page, made on first use; None where there is none."""
         return None if self.draw_page is None else self.draw_page()
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -158,7 +172,7 @@ class Report(ResultTable):
 
     def _repr_html_(self) -> str | None:
         page = self.page
-        return None if page is None else page._repr_html_()
+        return super()._repr_html_() if page is None else page._repr_html_()
 
 
 def write_report(
@@ -227,18 +241,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(part) for part in value]
     return value
-
-
-def described(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Name, size and digest of the files that are there, for a report."""
-    there = [path for path in paths if path.is_file()]
-    return [{"name": p.name, "bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in there]
-
-
-def described_texts(texts: Sequence[str], text_b: Sequence[str] | None = None) -> dict[str, Any]:
-    """Number and digest of texts that came as a list, for a report."""
-    digest = json_digest({"texts": list(texts), "text_b": text_b and list(text_b)})
-    return {"texts": len(texts), "sha256": digest}
 
 
 def table_bytes(types: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures import false_positives as chance
-from flaxattn.measures.claims import Claim, claim_columns, role_claims
+from flaxattn.measures.claims import Claim, role_claims
 from flaxattn.measures.head_roles import Source, Texts, TextSource, Trees
 from flaxattn.measures.induction import detect_heads, repeat_tests
 from flaxattn.measures.patterns import head_patterns
@@ -23,20 +23,18 @@ from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.reports.evidence import (
     DEFAULT_PAGE,
     PageOptions,
-    corpus_gold,
     evidence_facts,
     evidence_table,
     numbers_of,
-    report_page,
 )
 from flaxattn.reports.report import EVIDENCE, EXAMPLES, GRID, OVERLAP, Report, figure_file
 from flaxattn.reports.scored_heads import (
     ReportedHeads,
+    claims_page,
     examples_table,
     head_pages,
     refusals,
     rows_of,
-    weakest,
 )
 from flaxattn.views.evidence_page import EvidenceReport
 from flaxattn.views.figures.plot_role_grid import plot_role_grid
@@ -162,9 +160,7 @@ def _page(
     numbers = numbers_of(found, values, corpus.tally.side)
     title, model = "Roles of heads", str(corpus.facts["model"])
     report = EvidenceReport(title, model, about, numbers, "score", heads=pages)
-    gold = corpus_gold(corpus, claim_columns(claims, "score"), heads.options)
-    weak = weakest(corpus, claims, "score")
-    return report_page(report, claims, corpus.traces, sentences, gold, weak)
+    return claims_page(heads, corpus, claims, report, sentences)
 
 
 def _no_role(heads: ReportedHeads, corpus: ScoredCorpus) -> str:

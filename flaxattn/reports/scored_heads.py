@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from flaxattn.corpus.bad_rows import BadRows
+from flaxattn.corpus.input_files import describe_files
 from flaxattn.corpus.texts import Text
 from flaxattn.measures.claims import Claim, claim_columns
 from flaxattn.measures.evidence import Evidence
@@ -27,7 +28,7 @@ from flaxattn.measures.head_roles import (
     TextSource,
     Trees,
     open_source,
-    single_traces,
+    resolve_source,
     text_source,
     tree_paths,
 )
@@ -47,9 +48,12 @@ from flaxattn.measures.scores import ScoreAccumulator, intervals
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.reports.report import described, table_bytes
-from flaxattn.store.open_store import Store, open_store
+from flaxattn.reports.evidence import corpus_gold, report_page
+from flaxattn.reports.report import table_bytes
+from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
+from flaxattn.views.evidence_page import EvidenceReport
+from flaxattn.views.page import Page
 from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects, Nearness
 
 _QUANTILE = 1.959963984540054  # of the normal distribution, for an interval of 95 %
@@ -72,8 +76,8 @@ class ReportedHeads:
         progress: Shows how far the work is.
     """
 
-    source: Pretrained | Store | Sequence[Trace]
-    texts: TextSource | None
+    source: Pretrained | Store | list[Trace]
+    texts: Texts | TextSource | None
     options: ScoreOptions
     side: str | None
     trees: tuple[Path, ...]
@@ -92,28 +96,14 @@ class ReportedHeads:
         progress: ProgressReporter,
     ) -> "ReportedHeads":
         """Open what a user gave."""
-        if isinstance(source, Trace | Sequence) and not isinstance(source, str):
-            source = single_traces(source)
-        elif not isinstance(source, Pretrained | Store):
-            source = open_store(Path(source))
-        if isinstance(source, Pretrained) and texts is not None:
+        opened, files = resolve_source(source), tuple(tree_paths(trees))
+        if isinstance(opened, Pretrained) and texts is not None:
             texts = texts if isinstance(texts, TextSource) else text_source(texts)
-        files = tuple(tree_paths(trees))
-        annotated = bool(files) if isinstance(source, Store) else _annotated(texts)
-        options = dataclasses.replace(options, annotated=annotated)
+            options = dataclasses.replace(options, annotated=texts.annotated)
+        else:
+            options = dataclasses.replace(options, annotated=bool(files))
         reading = dataclasses.replace(reading, watch=progress)
-        given: Any = texts
-        return cls(source, given, options, side, files, reading, progress)
-
-    @property
-    def model(self) -> Pretrained | None:
-        """The model; None for what was recorded."""
-        return self.source if isinstance(self.source, Pretrained) else None
-
-    @property
-    def store(self) -> Store | None:
-        """The store, if it is one."""
-        return self.source if isinstance(self.source, Store) else None
+        return cls(opened, texts, options, side, files, reading, progress)
 
     @property
     def name(self) -> str:
@@ -141,23 +131,26 @@ class ReportedHeads:
         """Read the texts anew; the pass over all texts has reported those that cannot be used."""
         policy = "fail" if self.reading.problems.policy == "fail" else "skip"
         reading = dataclasses.replace(self.reading, bad=BadRows(policy))
-        return (iter(()) if self.texts is None else self.texts.read(reading.problems)), reading
+        texts = (
+            self.texts.read(reading.problems) if isinstance(self.texts, TextSource) else iter(())
+        )
+        return texts, reading
 
     def _describe(self, source: ScoreSource) -> int | None:
         """Add to the facts where scores come from; return the number of texts."""
         limit = self.reading.limit
-        if self.store is not None:
-            data = [{"name": self.store.path.name, "plan_sha256": self.store.plan_sha256}]
-            source.facts["data"] = data + described(self.trees)
-            source.facts["fingerprint"] = dict(self.store.plan["model"])
-            count = len(self.store)
-        elif self.texts is not None:
-            source.facts["data"] = self.texts.data
-            count = self.texts.count
+        if isinstance(self.source, Store):
+            data = [{"name": self.source.path.name, "plan_sha256": self.source.plan_sha256}]
+            source.facts["data"] = data + describe_files(self.trees)
+            source.facts["fingerprint"] = dict(self.source.plan["model"])
+            count = len(self.source)
+        elif isinstance(self.source, list):
+            count = len(self.source)
+            source.facts |= {"model": self.source[0].model or "traces", "data": {"texts": count}}
         else:
-            traces: Any = self.source
-            count = len(traces)
-            source.facts |= {"model": traces[0].model or "traces", "data": {"texts": count}}
+            assert isinstance(self.texts, TextSource)  # `open_source` refuses a model without texts
+            source.facts["data"] = self.texts.describe()
+            count = self.texts.count
         return count if limit is None or count is None else min(count, limit)
 
     def _cost(self, source: ScoreSource, count: int | None) -> str:
@@ -172,10 +165,6 @@ class ReportedHeads:
         return f"{texts}, {source.model.name}: {heads}; one forward pass over all texts"
 
 
-def _annotated(texts: Any) -> bool:
-    return isinstance(texts, TextSource) and texts.annotated
-
-
 def refusals(refused: Mapping[ScoreSpec, str]) -> dict[str, list[str]]:
     """Numbers that a store does not tell, by the request that would have recorded them."""
     found: dict[str, list[str]] = {}
@@ -184,34 +173,38 @@ def refusals(refused: Mapping[ScoreSpec, str]) -> dict[str, list[str]]:
     return found
 
 
-def rows_of(
-    corpus: ScoredCorpus, roles: "Roles | None" = None, seed: int = 0
-) -> dict[str, list[Any]]:
+def rows_of(corpus: ScoredCorpus, roles: Roles | None = None, seed: int = 0) -> dict[str, Any]:
     """One row per head and number: columns of `heads.parquet`."""
     tally = corpus.tally
-    drawn = None if corpus.scores is None else intervals(corpus.scores, seed=seed)
-    names = ("layer", "head", "kind", "name", "texts", "mean", "sd", "low", "high")
-    tested = ("t", "p", "p_corrected", "found", "p_beyond") if roles else ()
-    rows: dict[str, list[Any]] = {name: [] for name in (*names, *tested)}
-    for column, (counts, mean, m2) in sorted(tally.moments.items()):
-        deviation = np.sqrt(m2 / np.maximum(counts - 1, 1))
-        error = _QUANTILE * deviation / np.sqrt(np.maximum(counts, 1))
-        low, high = (mean - error, mean + error) if drawn is None else drawn[column]
-        role = roles.roles.get(column.name) if roles and column.kind == "score" else None
-        for i, j in np.ndindex(mean.shape):
-            spread = deviation[i, j] if counts[i, j] > 1 else np.nan
-            numbers = (mean[i, j], spread, low[i, j], high[i, j])
-            where = (tally.layers[i], tally.heads[j], *column, int(counts[i, j]))
-            values = [*where, *(float(number) for number in numbers)]
-            if tested and role is None:
-                values += [None] * len(tested)
-            elif role is not None:
-                beyond = None if role.beyond is None else float(role.beyond[i, j])
-                each = (role.t[i, j], role.p[i, j], role.corrected[i, j])
-                values += [*(float(n) for n in each), bool(role.found[i, j]), beyond]
-            for name, value in zip(rows, values, strict=True):
-                rows[name].append(value)
+    rows: dict[str, Any] = dict(tally.to_columns())
+    specs = sorted(tally.moments)
+    if corpus.scores is None:
+        error = _QUANTILE * rows["sd"] / np.sqrt(np.maximum(rows["texts"], 1))
+        rows["low"], rows["high"] = rows["mean"] - error, rows["mean"] + error
+    else:
+        drawn = intervals(corpus.scores, seed=seed)
+        for place, name in enumerate(("low", "high")):
+            rows[name] = np.concatenate([drawn[spec][place].ravel() for spec in specs])
+    if roles is not None:
+        tests = [_tests(roles, spec) for spec in specs]
+        for name in ("t", "p", "p_corrected", "found", "p_beyond"):
+            rows[name] = [value for columns in tests for value in columns[name]]
     return rows
+
+
+def _tests(roles: Roles, spec: ScoreSpec) -> dict[str, list[Any]]:
+    """Results of the tests of a score of all heads; None for a score that is not tested."""
+    blank: list[Any] = [None] * (len(roles.layers) * len(roles.heads))
+    role = roles.roles.get(spec.name) if spec.kind == "score" else None
+    if role is None:
+        return dict.fromkeys(("t", "p", "p_corrected", "found", "p_beyond"), blank)
+    return {
+        "t": role.t.ravel().tolist(),
+        "p": role.p.ravel().tolist(),
+        "p_corrected": role.corrected.ravel().tolist(),
+        "found": role.found.ravel().tolist(),
+        "p_beyond": blank if role.beyond is None else role.beyond.ravel().tolist(),
+    }
 
 
 def head_pages(
@@ -219,7 +212,7 @@ def head_pages(
     corpus: ScoredCorpus,
     claims: Sequence[Claim],
     kind: str,
-    rows: Mapping[str, Sequence[Any]],
+    rows: Mapping[str, Any],
     other_reports: Sequence[Path] = (),
     nearness: Nearness | None = None,
 ) -> HeadPages:
@@ -246,11 +239,19 @@ def head_pages(
     )
 
 
-def weakest(corpus: ScoredCorpus, claims: Sequence[Claim], kind: str) -> list[list[int]]:
-    """Numbers of the texts that show each claim least."""
+def claims_page(
+    heads: ReportedHeads,
+    corpus: ScoredCorpus,
+    claims: Sequence[Claim],
+    report: EvidenceReport,
+    sentences: int,
+) -> Page:
+    """The page of a report with the texts that show its claims best and least."""
+    columns = claim_columns(claims, report.measured)
+    gold = corpus_gold(corpus, columns, heads.options)
     tally, lowest = corpus.tally, corpus.lowest
-    columns = claim_columns(claims, kind)
-    return [_texts(lowest, columns[claim.name], tally, claim) for claim in claims]
+    weak = [_texts(lowest, columns[claim.name], tally, claim) for claim in claims]
+    return report_page(report, claims, corpus.traces, sentences, gold, weak)
 
 
 def _texts(lowest: Evidence, column: Any, tally: ScoreAccumulator, claim: Claim) -> list[int]:
@@ -327,6 +328,7 @@ def _about(report: ReportNumbers) -> str:
 
 def _command(heads: ReportedHeads, corpus: ScoredCorpus) -> str:
     """The command that would measure what heads are worth."""
-    texts = "TEXTS" if heads.texts is None or heads.texts.annotated else heads.texts.names
+    given = heads.texts
+    texts = given.names if isinstance(given, TextSource) and not given.annotated else "TEXTS"
     model = shlex.quote(str(corpus.facts["model"]))
     return f"flaxattn ablate {texts} --model {model} --out report-ablate"

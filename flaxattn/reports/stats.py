@@ -4,17 +4,14 @@
 
 import dataclasses
 import functools
-import io
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.measures.claims import Claim, claim_columns, label_column, measure_claims
+from flaxattn.measures.claims import Claim, label_column, measure_claims
 from flaxattn.measures.head_embedding import head_map
 from flaxattn.measures.head_pair_scores import head_pairs
 from flaxattn.measures.head_pairs import Pairs, pairs_of, variability, variability_interval
@@ -26,14 +23,13 @@ from flaxattn.measures.scored_corpus import ScoredCorpus
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.evidence import (
     DEFAULT_PAGE,
     PageOptions,
-    corpus_gold,
     evidence_facts,
     evidence_table,
     numbers_of,
-    report_page,
 )
 from flaxattn.reports.report import (
     DISTANCES,
@@ -42,17 +38,19 @@ from flaxattn.reports.report import (
     LIKENESS,
     LIKENESS_MAP,
     Report,
+    columns_bytes,
     figure_file,
     without_nan,
 )
 from flaxattn.reports.scored_heads import (
     ReportedHeads,
+    claims_page,
     examples_table,
     head_pages,
     refusals,
     rows_of,
-    weakest,
 )
+from flaxattn.store.open_store import Store
 from flaxattn.views.evidence_page import EvidenceReport
 from flaxattn.views.figures.plot_head_effects import plot_head_values
 from flaxattn.views.figures.plot_head_map import plot_head_map
@@ -148,7 +146,7 @@ def stats_report(
         "stats",
         facts,
         rows,
-        {figure_file("stats"): functools.partial(_figure, tally, means)},
+        {figure_file("stats"): functools.partial(_figure, tally, means), **likeness.figures},
         {EVIDENCE: evidence_table(claims), **likeness.files},
         functools.partial(_page, heads, corpus, means, claims, pages, page.sentences),
         page_files={EXAMPLES: functools.partial(examples_table, claims, pages.examples)},
@@ -177,9 +175,7 @@ def _page(
     numbers = numbers_of(tally, values, tally.side)
     title, model = "What heads look at", str(facts["model"])
     report = EvidenceReport(title, model, about, numbers, "mean", heads=pages)
-    gold = corpus_gold(corpus, claim_columns(claims, "mean"), heads.options)
-    weak = weakest(corpus, claims, "mean")
-    return report_page(report, claims, corpus.traces, sentences, gold, weak)
+    return claims_page(heads, corpus, claims, report, sentences)
 
 
 def _figure(tally: ScoreAccumulator, means: dict[str, np.ndarray]) -> Any:
@@ -194,11 +190,13 @@ class HeadComparison(NamedTuple):
 
     Attributes:
         facts: Ready for JSON.
-        files: Content of files beside it, by name.
+        figures: What draws each figure, by file name.
+        files: Content of further files, by name.
         nearness: Distances between all heads; None where they were not compared.
     """
 
     facts: dict[str, Any]
+    figures: dict[str, Callable[[], Any]]
     files: dict[str, bytes]
     nearness: Nearness | None = None
 
@@ -206,36 +204,35 @@ class HeadComparison(NamedTuple):
 def _compared(heads: ReportedHeads, corpus: ScoredCorpus, texts: int) -> HeadComparison:
     """Compare all heads of a side with each other on the first texts of a corpus."""
     if texts and _lacks_maps(heads, corpus.tally.side):
-        return HeadComparison({"needs": _NEEDS}, {})
+        return HeadComparison({"needs": _NEEDS}, {}, {})
     count = min(texts, heads.reading.limit or texts)
     pairs = _pairs(heads, count, corpus.tally.side) if texts else None
     if pairs is None:
-        return HeadComparison({}, {})
+        return HeadComparison({}, {}, {})
     heads.progress("grouping heads", 0)
     return _comparison(pairs)
 
 
 def _lacks_maps(heads: ReportedHeads, side: str) -> bool:
     """Return whether the heads are those of a store that holds statistics alone."""
-    if heads.store is None:
+    if not isinstance(heads.source, Store):
         return False
-    held = heads.store.shard(0).sides
+    held = heads.source.shard(0).sides
     return side not in held or "weights" not in held[side]["arrays"]
 
 
 def _pairs(heads: ReportedHeads, texts: int, side: str) -> Pairs | None:
     heads.progress.expect("comparing heads", texts)
-    if heads.model is None:
-        recorded: Any = heads.source
-        return pairs_of(itertools.islice(recorded, texts), side)
+    if not isinstance(heads.source, Pretrained):
+        return pairs_of(itertools.islice(iter(heads.source), texts), side)
     given, reading = heads.again()
     reading = dataclasses.replace(reading, limit=texts)
-    return head_pairs(heads.model, given, side=side, reading=reading)
+    return head_pairs(heads.source, given, side=side, reading=reading)
 
 
 def _comparison(pairs: Pairs) -> HeadComparison:
     if not np.isfinite(pairs.distances).all():
-        return HeadComparison({"lacks": "heads whose attention is NaN or infinite"}, {})
+        return HeadComparison({"lacks": "heads whose attention is NaN or infinite"}, {}, {})
     likeness = likeness_of(pairs.distances, len(pairs.heads), _GROUPS)
     places = head_map(pairs.distances)
     varies = variability(pairs.beginnings)
@@ -253,10 +250,6 @@ def _comparison(pairs: Pairs) -> HeadComparison:
         "high": high,
         "variability_without_first": without,
     }
-    figure = plot_head_map(pairs.layers, pairs.heads, likeness, places)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=150, format="png")
-    plt.close(figure)
     names = [f"{layer}.{head}" for layer, head in zip(pairs.layers, pairs.heads, strict=True)]
     members = [np.flatnonzero(likeness.groups == g) for g in range(likeness.groups.max() + 1)]
     facts = {
@@ -266,12 +259,13 @@ def _comparison(pairs: Pairs) -> HeadComparison:
         "stress_of_the_map": places.stress,
         "variability": dict(zip(names, np.round(varies, 4).tolist(), strict=True)),
     }
+    draw = functools.partial(plot_head_map, pairs.layers, pairs.heads, likeness, places)
     files = {
-        LIKENESS_MAP: drawn.getvalue(),
-        LIKENESS: _table(rows),
-        DISTANCES: _table(_distances(pairs)),
+        name: columns_bytes({column: without_nan(values) for column, values in table.items()})
+        for name, table in ((LIKENESS, rows), (DISTANCES, _distances(pairs)))
     }
-    return HeadComparison(facts, files, Nearness(pairs.distances, pairs.texts))
+    nearness = Nearness(pairs.distances, pairs.texts)
+    return HeadComparison(facts, {LIKENESS_MAP: draw}, files, nearness)
 
 
 def _distances(pairs: Pairs) -> dict[str, Any]:
@@ -289,10 +283,3 @@ def _distances(pairs: Pairs) -> dict[str, Any]:
         "sd": np.where(counts > 1, spread, np.nan),
         "distance": pairs.distances,
     }
-
-
-def _table(columns: dict[str, Any]) -> bytes:
-    sink = io.BytesIO()
-    table = pa.table({name: without_nan(np.asarray(values)) for name, values in columns.items()})
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()

@@ -17,6 +17,7 @@ from flaxattn.attribution.contribution_maps import TextMaps
 from flaxattn.attribution.head_losses import head_task
 from flaxattn.attribution.relevance import iterate_chefer, iterate_relevance
 from flaxattn.attribution.rollout import attention_flow, rollout
+from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
@@ -27,24 +28,14 @@ from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
 from flaxattn.pipeline.tokenize_texts import tokenize
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.reports.report import Report, described_texts, figure_file
-from flaxattn.text.text_lists import paired_lists
+from flaxattn.reports.report import MAP_KINDS, Report, figure_file
+from flaxattn.text.text_lists import some_texts
+from flaxattn.trace.result_table import columns_of
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_roles import plot_head_means
 
-KINDS = (
-    "attention",
-    "norm",
-    "effective",
-    "gradient",
-    "zeroing",
-    "relevance",
-    "chefer",
-    "rollout",
-    "flow",
-)
-DEFAULT_KINDS = KINDS[:-1]
+DEFAULT_KINDS = MAP_KINDS[:-1]
 _OF_LOSS = ("gradient", "relevance", "chefer")
 _OF_HEADS = ("norm", "effective", "zeroing")  # not defined for additive attention
 _WHERE = ("text", "kind", "side", "layer", "head")
@@ -97,11 +88,9 @@ def weights(
     Raises:
         InputError: For an unknown kind, texts that cannot be used, or if no kind can be computed.
     """
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise InputError(f"kind {unknown[0]!r} is unknown\nchoose of {', '.join(KINDS)}")
-    first, second = paired_lists(texts, text_b)
-    if not first:
-        raise InputError("texts is a list of at least one text, received none")
+    if unknown := [kind for kind in kinds if kind not in MAP_KINDS]:
+        raise InputError(f"kind {unknown[0]!r} is unknown\nchoose of {', '.join(MAP_KINDS)}")
+    first, second = some_texts(texts, text_b)
     corpus = _Texts(first, second, None if labels is None else list(labels))
     with reporting(progress) as shown:
         rows, refused = _measured(model, corpus, kinds, seed, shown)
@@ -110,14 +99,14 @@ def weights(
         "model": model.name,
         "architecture": model.config.architectures[0],
         "texts": len(first),
-        "data": described_texts(first, second) if data is None else dict(data),
+        "data": describe_texts(first, second) if data is None else dict(data),
         "seed": seed,
         "settings": {"kinds": list(kinds)},
         "refused": refused,
         "heads": means,
     }
     figures = {figure_file("weights"): functools.partial(_figure, means)}
-    return Report("weights", facts, _columns(rows), figures)
+    return Report("weights", facts, columns_of(rows), figures)
 
 
 class _Texts(NamedTuple):
@@ -284,10 +273,6 @@ def _rows(where: tuple[int, str, str], maps: np.ndarray, trace: Trace) -> list[d
         for i, layer in enumerate(layers)
         for j, head in enumerate(heads)
     ]
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

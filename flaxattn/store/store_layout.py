@@ -6,11 +6,12 @@
     shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
     maps.zarr/}
 
-Pure functions: nothing here opens a file. What is in the tables is in
+Nothing here opens a file. What is in the tables is in
 `flaxattn.store.shard_tables`.
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,11 @@ class TokenSides(NamedTuple):
 
     queries: str
     keys: str
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a folder that `flaxattn extract` wrote."""
+    return (Path(path) / PLAN).is_file()
 
 
 def shard_name(number: int) -> str:

@@ -65,6 +65,16 @@ def _is_nan(item: Any) -> bool:
     return isinstance(item, float) and item != item
 
 
+def some_texts(
+    texts: Any, second: Any = None, limit: int | None = None
+) -> tuple[list[str], list[str] | None]:
+    """Return the first texts as `paired_lists` does, at least one."""
+    first, other = paired_lists(texts, second)
+    if not first:
+        raise InputError("texts is a list of at least one text, received none")
+    return first[:limit], None if other is None else other[:limit]
+
+
 def paired_lists(texts: Any, second: Any = None) -> tuple[list[str], list[str] | None]:
     """Return several texts, and the second text of each if there are any, as equally long lists."""
     lists: list[list[str]] = []

@@ -69,6 +69,37 @@ def report() -> Report:
     return fa.stats_report(fa.from_pretrained("tiny-bert"), TEXTS, compared=0)
 
 
+def test_a_page_that_was_looked_at_is_saved_as_it_was(tmp_path: Path) -> None:
+    def saved(folder: str, *, shown: bool) -> dict[str, bytes]:
+        made = fa.roles_report(fa.from_pretrained("tiny-bert"), TEXTS, drawings=0)
+        if shown:
+            assert made._repr_html_() is not None
+        return {path.name: path.read_bytes() for path in made.save(tmp_path / folder)}
+
+    first, second = saved("first", shown=False), saved("second", shown=True)
+    for name in ("examples.parquet", page_file("roles")):
+        assert first[name] == second[name], name
+
+
+def test_without_a_page_a_notebook_shows_the_table() -> None:
+    made = fa.weights(fa.from_pretrained("tiny-bert"), TEXTS[:1], kinds=("attention",))
+    html = made._repr_html_()
+    assert made.page is None and html is not None and "<th>layer</th>" in html
+
+
+def test_a_limit_cuts_labels_too() -> None:
+    with pytest.warns(UserWarning, match="freshly initialised"):
+        model = fa.from_pretrained("tiny-bert", "BertForSequenceClassification", num_labels=2)
+    made = fa.ablation_report(
+        model,
+        TEXTS,
+        labels=[0, 1, 0],
+        measures=["importance"],
+        reading=fa.ReadingOptions(limit=2),
+    )
+    assert made.facts["data"]["texts"] == 2
+
+
 def test_a_report_shows_itself_in_a_line_and_in_a_notebook(report: Report) -> None:
     assert len(repr(report)) < 100 and f"{report.table.num_rows:,} rows" in repr(report)
     html = report._repr_html_()

@@ -3,7 +3,7 @@
 """The sides of a trace as a page knows them: what attends to what, where, and under which text.
 
 Where a trace has cross-attention, a page holds all its sides, and joined ones if there are three.
-It shapes payloads; `trace_page.py` says what a page is requested.
+It shapes payloads; `trace_page.py` decides what a page shows.
 """
 
 import dataclasses
