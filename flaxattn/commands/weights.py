@@ -20,9 +20,9 @@ from flaxattn.commands.head_request import (
 from flaxattn.commands.option_lists import named
 from flaxattn.commands.report_printing import print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
-from flaxattn.reports.report import MAP_KINDS
+from flaxattn.reports.report import WEIGHT_KINDS
 
-_DEFAULT = ",".join(MAP_KINDS[:-1])
+_DEFAULT = ",".join(WEIGHT_KINDS[:-1])
 _SHOWN = ("first", "special", "own", "previous", "next", "entropy")
 
 
@@ -37,7 +37,7 @@ def weights(
     head: Architecture = None,
     kinds: Annotated[
         str,
-        typer.Option(help=f"Kinds of maps, separated by commas, of {', '.join(MAP_KINDS)}."),
+        typer.Option(help=f"Kinds of maps, separated by commas, of {', '.join(WEIGHT_KINDS)}."),
     ] = _DEFAULT,
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
@@ -62,7 +62,7 @@ def weights(
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.reports import weights as report_weights
 
-    chosen = named(kinds, MAP_KINDS, "--kinds")
+    chosen = named(kinds, WEIGHT_KINDS, "--kinds")
     run = ReportRun.begin(context, "weights")
     run.progress("reading texts", 0)
     columns = text_column, pair_column, label_column

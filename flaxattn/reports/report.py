@@ -35,7 +35,7 @@ COMPOSITION, COMPOSED = "composition.parquet", "composition.png"
 PAIRS, CORRELATIONS = "pairs.parquet", "correlations.parquet"
 GRID, OVERLAP = "role-grid.png", "role-overlap.png"
 CURVE, FITTED = "curve.png", "probe.safetensors"
-MAP_KINDS = (
+WEIGHT_KINDS = (
     "attention",
     "norm",
     "effective",

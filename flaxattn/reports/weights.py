@@ -28,14 +28,14 @@ from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
 from flaxattn.pipeline.tokenize_texts import tokenize
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.reports.report import MAP_KINDS, Report, figure_file
+from flaxattn.reports.report import WEIGHT_KINDS, Report, figure_file
 from flaxattn.text.text_lists import some_texts
 from flaxattn.trace.result_table import columns_of
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_roles import plot_head_means
 
-DEFAULT_KINDS = MAP_KINDS[:-1]
+DEFAULT_KINDS = WEIGHT_KINDS[:-1]
 _OF_LOSS = ("gradient", "relevance", "chefer")
 _OF_HEADS = ("norm", "effective", "zeroing")  # not defined for additive attention
 _WHERE = ("text", "kind", "side", "layer", "head")
@@ -88,8 +88,8 @@ def weights(
     Raises:
         InputError: For an unknown kind, texts that cannot be used, or if no kind can be computed.
     """
-    if unknown := [kind for kind in kinds if kind not in MAP_KINDS]:
-        raise InputError(f"kind {unknown[0]!r} is unknown\nchoose of {', '.join(MAP_KINDS)}")
+    if unknown := [kind for kind in kinds if kind not in WEIGHT_KINDS]:
+        raise InputError(f"kind {unknown[0]!r} is unknown\nchoose of {', '.join(WEIGHT_KINDS)}")
     first, second = some_texts(texts, text_b)
     corpus = _Texts(first, second, None if labels is None else list(labels))
     with reporting(progress) as shown:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flaxattn.commands.weights import KINDS
+from flaxattn.reports.report import WEIGHT_KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 
@@ -82,17 +82,17 @@ def test_stats_of_cross_attention_with_a_map_of_its_heads(run, tmp_path):
 
 def test_weights_of_every_kind(run, tmp_path):
     code, out, err = run(
-        "weights", "a.txt", "--model", "bert", "--limit", 2, "--kinds", ",".join(KINDS)
+        "weights", "a.txt", "--model", "bert", "--limit", 2, "--kinds", ",".join(WEIGHT_KINDS)
     )
     assert code == 0, err
     said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
     # This one has no head, so there is no loss.
     headless = {"gradient", "relevance", "chefer"}
     assert set(said["refused"]) == headless and "gradient: " in out
-    assert {row["kind"] for row in said["heads"]} == {*KINDS} - headless
+    assert {row["kind"] for row in said["heads"]} == {*WEIGHT_KINDS} - headless
     rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
-    each = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
-    assert [len(each[kind]) for kind in KINDS] == [8, 8, 8, 0, 4, 0, 0, 4, 2]
+    each = {kind: [row for row in rows if row["kind"] == kind] for kind in WEIGHT_KINDS}
+    assert [len(each[kind]) for kind in WEIGHT_KINDS] == [8, 8, 8, 0, 4, 0, 0, 4, 2]
     assert {(row["layer"], row["head"]) for row in each["rollout"]} == {(0, -1), (1, -1)}
     assert {(row["layer"], row["head"]) for row in each["flow"]} == {(-1, -1)}
     for kind in ("attention", "rollout", "zeroing"):
@@ -108,7 +108,7 @@ def test_weights_of_an_encoder_decoder(run, tmp_path):
     said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
     assert said["refused"] == {}
     sides = {(row["kind"], row["side"]) for row in said["heads"]}
-    kinds = (*KINDS[:5], "relevance", "chefer")
+    kinds = (*WEIGHT_KINDS[:5], "relevance", "chefer")
     three = {(kind, side) for kind in kinds for side in ("encoder", "decoder", "cross")}
     assert sides == {*three, ("rollout", "encoder")}
 
