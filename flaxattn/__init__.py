@@ -79,8 +79,12 @@ if TYPE_CHECKING:
     from flaxattn.probes.probe_file import load_probe as load_probe
     from flaxattn.probes.probe_file import save_probe as save_probe
     from flaxattn.reports.ablation import ablation_report as ablation_report
+    from flaxattn.reports.circuits import circuits_report as circuits_report
     from flaxattn.reports.compare import compare as compare
     from flaxattn.reports.evidence import PageOptions as PageOptions
+    from flaxattn.reports.faithfulness import faithfulness_report as faithfulness_report
+    from flaxattn.reports.heads import heads_report as heads_report
+    from flaxattn.reports.patching import patch_report as patch_report
     from flaxattn.reports.report import Report as Report
     from flaxattn.reports.roles import roles_report as roles_report
     from flaxattn.reports.stats import stats_report as stats_report
@@ -151,6 +155,7 @@ _HOMES = {
     "attention_gradients": "flaxattn.attribution.attribution_maps",
     "attention_norms": "flaxattn.attribution.attribution_maps",
     "chefer_relevance": "flaxattn.attribution.relevance",
+    "circuits_report": "flaxattn.reports.circuits",
     "classify": "flaxattn.pipeline.classify",
     "compare": "flaxattn.reports.compare",
     "compare_traces": "flaxattn.measures.divergence",
@@ -163,6 +168,7 @@ _HOMES = {
     "extract_models": "flaxattn.pipeline.extraction",
     "extract_to": "flaxattn.store.extract_to",
     "faithfulness": "flaxattn.attribution.faithfulness",
+    "faithfulness_report": "flaxattn.reports.faithfulness",
     "fill_mask": "flaxattn.pretrained.fill_mask",
     "from_huggingface": "flaxattn.trace.other_libraries",
     "from_inseq": "flaxattn.trace.inseq",
@@ -179,6 +185,7 @@ _HOMES = {
     "head_stats": "flaxattn.measures.head_roles",
     "head_task": "flaxattn.attribution.head_losses",
     "head_view": "flaxattn.views.trace_views",
+    "heads_report": "flaxattn.reports.heads",
     "index_heads": "flaxattn.measures.head_search",
     "kernels": "flaxattn.kernels",
     "label_probe": "flaxattn.probes.head_probe",
@@ -190,6 +197,7 @@ _HOMES = {
     "neuron_view": "flaxattn.views.trace_views",
     "open_store": "flaxattn.store.open_store",
     "patch": "flaxattn.attribution.patching",
+    "patch_report": "flaxattn.reports.patching",
     "plot_alignment": "flaxattn.views.figures.plot_alignment",
     "plot_atlas": "flaxattn.views.figures.plot_atlas",
     "plot_circuits": "flaxattn.views.figures.plot_circuits",
@@ -262,6 +270,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "attention_gradients",
     "attention_norms",
     "chefer_relevance",
+    "circuits_report",
     "classify",
     "compare",
     "compare_traces",
@@ -274,6 +283,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "extract_models",
     "extract_to",
     "faithfulness",
+    "faithfulness_report",
     "fill_mask",
     "from_huggingface",
     "from_inseq",
@@ -290,6 +300,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "head_stats",
     "head_task",
     "head_view",
+    "heads_report",
     "index_heads",
     "kernels",
     "label_probe",
@@ -301,6 +312,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "neuron_view",
     "open_store",
     "patch",
+    "patch_report",
     "plot_alignment",
     "plot_atlas",
     "plot_circuits",

@@ -29,7 +29,6 @@ import orbax.checkpoint as ocp
 
 from flaxattn.errors import CheckpointError
 from flaxattn.models.parameter_shardings import state_shardings
-from flaxattn.train import orbax_loops
 from flaxattn.train.run_folder import RunFolder, write_json
 
 _PART = ".part"
@@ -51,7 +50,6 @@ class Checkpoints:
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         logging.getLogger("absl").addFilter(_told_once)
-        orbax_loops.install()
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None
         self._failure: CheckpointError | None = None

@@ -52,10 +52,9 @@ from flaxattn.train.glue_model import (
     load_base,
     loss_function,
 )
-from flaxattn.train.glue_tasks import GlueTask, find_task
+from flaxattn.train.glue_tasks import GlueTask, find_task, own_task
 from flaxattn.train.metrics import over_seeds
 from flaxattn.train.optimizers import faster, optimizer
-from flaxattn.train.own_task import own_task
 from flaxattn.train.predictions import columns_for, judge, predict, write_submissions
 from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
 from flaxattn.train.report import read_metrics

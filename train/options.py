@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that every command under `flaxattn train` has, and what they do."""
+"""Options of every command under `flaxattn train`: recipe, run directory, processes of a run."""
 
 import dataclasses
 import shlex
@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from flaxattn.errors import InputError
+
 if TYPE_CHECKING:
     from flaxattn.train.recipe import Recipe
     from flaxattn.train.run_folder import RunFolder
 
 R = TypeVar("R", bound="Recipe")
 FILES_HELP = "Text, JSONL or Parquet files, also .gz."
+# A host that is silent for so long is taken for dead; the others then end with an error.
+_HEARTBEAT_SECONDS = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,6 @@ class TrainingOptions:
 
     def begin(self, kind: type[R], data: object, **named: object) -> tuple[R, "RunFolder"]:
         """Return the recipe and the run's folder; with `--print-config`, print it and end."""
-        from flaxattn.train.launch import Hosts, join
         from flaxattn.train.run_folder import RunFolder
         from flaxattn.train.settings import read_recipe, to_yaml
 
@@ -92,9 +95,35 @@ class TrainingOptions:
             allow_changes=self.allow_changes,
             tensorboard=self.tensorboard,
         )
-        # Before jax is used.
-        join(Hosts(self.distributed, self.coordinator, self.processes, self.process))
+        self.join_processes()  # before jax is used
         return recipe, folder
+
+    def join_processes(self) -> None:
+        """Connect to the other processes of the run; does nothing where there are none.
+
+        `--distributed` alone asks the cluster (SLURM, Cloud TPU, Kubernetes, MPI) for them. From
+        then on `jax.devices()` are the devices of all hosts.
+        """
+        options = (self.coordinator, self.processes, self.process)
+        if not self.distributed and options == (None, None, None):
+            return
+        if None in options and options != (None, None, None):
+            raise InputError(
+                "--coordinator, --processes and --process belong together\n"
+                f"received coordinator {options[0]}, processes {options[1]}, process {options[2]}\n"
+                "give all three, or --distributed alone where the cluster sets them"
+            )
+        import jax
+
+        try:
+            jax.distributed.initialize(
+                *options, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS, initialization_timeout=120
+            )
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"cannot join the other processes\n{str(error).splitlines()[0][:200]}\n"
+                "check --coordinator, and that all processes were started"
+            ) from error
 
 
 def command_line() -> str:

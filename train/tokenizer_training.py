@@ -15,7 +15,7 @@ import jax
 from flaxattn.corpus.rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.pipeline.progress_reporter import ProgressReporter, Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import ProgressReporter, Watch, show_progress
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.tokenizer_files import SPECIAL_TOKENS
 from flaxattn.text.vocabulary_training import train_wordpiece
@@ -33,7 +33,7 @@ def learn_tokenizer(
     max_length: int = 512,
     text_column: str = "text",
     on_error: str = "fail",
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> tuple[Tokenizer, BadRows]:
     """Learn a vocabulary from files that need not fit in memory.
 

@@ -18,14 +18,14 @@ from jaxtyping import Array, Float
 
 from flaxattn.attribution.head_losses import HeadTask, Masks
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.pipeline.progress_reporter import watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import show_progress
 from flaxattn.trace.result_table import ResultTable, columns_of
 
 Head = tuple[str, int, int]
 """Name of the mask, layer and head."""
 _STEP = 0.1
 _ABLATION, _IMPORTANCE, _PRUNING = (
-    functools.partial(watch_in_notebooks, name) for name in ("ablation", "importance", "pruning")
+    functools.partial(show_progress, name) for name in ("ablation", "importance", "pruning")
 )
 
 

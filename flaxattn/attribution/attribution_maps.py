@@ -24,7 +24,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
@@ -45,7 +45,7 @@ def attention_norms(
     text: Texts,
     text_b: Texts | None = None,
     *,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Maps:
     """‖α f(x)‖, how long a vector each key adds to each query (Kobayashi et al. 2020).
 
@@ -81,7 +81,7 @@ def effective_attention(
     text: Texts,
     text_b: Texts | None = None,
     *,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Maps:
     """Attention without the part that makes no difference (Brunner et al. 2020).
 
@@ -116,7 +116,7 @@ def attention_gradients(
     *,
     labels: Sequence[int] | None = None,
     seed: int = 0,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Maps:
     """α · ∂ loss / ∂ α, what the loss gains from each weight to first order.
 
@@ -153,7 +153,7 @@ def value_zeroing(
     text: Texts,
     text_b: Texts | None = None,
     *,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Maps:
     """Change of each position of a layer when the value of one key is zeroed (Mohebbi et al. 2023).
 

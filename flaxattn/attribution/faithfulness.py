@@ -35,7 +35,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.significance import adjusted, bootstrap_interval, paired_test
 from flaxattn.pipeline.online_moments import Moments
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.trace.result_table import ResultTable, columns_of
@@ -175,7 +175,7 @@ def faithfulness(
     random_orders: int = 5,
     truncate: bool = False,
     seed: int = 0,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Faithfulness:
     """Deletion and insertion curves of attributions, all on the same predictions of the same texts.
 

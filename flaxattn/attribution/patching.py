@@ -36,7 +36,7 @@ from flaxattn.attribution.site_means import site_means
 from flaxattn.corpus.text_pairs import TextPair
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.significance import CORRECTIONS
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
 
@@ -87,7 +87,7 @@ def patch(
     correction: str = "bh",
     controls: int = 20,
     seed: int = 0,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> PatchReport:
     """Patch every head or layer of a model by itself, and judge the answer to each pair.
 

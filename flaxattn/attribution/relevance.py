@@ -28,7 +28,7 @@ from flaxattn.attribution.head_losses import head_task
 from flaxattn.errors import check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.pretrained_model import Pretrained, see
 from flaxattn.text.text_lists import text_list
 from flaxattn.trace.selection import layer_weights
@@ -88,7 +88,7 @@ def relevance(
     *,
     labels: Sequence[int] | None = None,
     seed: int = 0,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> list[Relevance]:
     """Relevance of tokens, heads and attention weights to predictions (Achtibat et al. 2024).
 
@@ -151,7 +151,7 @@ def chefer_relevance(
     *,
     labels: Sequence[int] | None = None,
     seed: int = 0,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Maps:
     """Relevance of tokens through all layers, from gradients of attention (Chefer et al. 2021).
 

@@ -27,7 +27,7 @@ from flaxattn.attribution.patch_task import head_sizes
 from flaxattn.attribution.site_means import SiteTotal, site_means, site_total
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.models.interventions import Intervention, site_values, with_interventions
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.model_types import CLASSIFIERS
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.source_reader import tokens_of
@@ -80,7 +80,7 @@ def token_losses(
     truncate: bool = False,
     seed: int = 0,
     allow_nonfinite: bool = False,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> list[TokenLosses]:
     """Measure how much each head's removal changes the loss at each token of texts.
 

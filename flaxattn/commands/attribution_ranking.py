@@ -5,9 +5,9 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
-import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,10 +25,6 @@ from flaxattn.commands.head_request import (
 )
 from flaxattn.commands.option_lists import named
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
-from flaxattn.reports.report import figure_file, table_file
-
-if TYPE_CHECKING:
-    from flaxattn.attribution.faithfulness import Faithfulness
 
 _SMALLEST = 0.001  # p-values below it are printed as below it
 
@@ -78,14 +74,11 @@ def faithfulness(
     Example: flaxattn faithfulness corpus.txt --limit 20 -o FAITHFUL
     """
     from flaxattn.attribution.faithfulness import DEFAULT_KINDS, KINDS
-    from flaxattn.attribution.faithfulness import faithfulness as measured
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.report_printing import print_files
     from flaxattn.commands.text_corpus import read_corpus
-    from flaxattn.commands.text_lines import cost
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.reports.report import Report
-    from flaxattn.views.figures.plot_faithfulness import plot_faithfulness
+    from flaxattn.reports.faithfulness import faithfulness_report
 
     chosen = named(kinds, KINDS, "--kinds") if kinds is not None else list(DEFAULT_KINDS)
     run = ReportRun.begin(context, "faithfulness")
@@ -94,55 +87,29 @@ def faithfulness(
     corpus = read_corpus(inputs, columns, limit, on_error, run.path)
     run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=model_head(model, head))
-    count = len(corpus.texts)
-    run.progress.announce(cost(count, model, f"{', '.join(chosen)}, {steps} steps each"))
-    run.progress.expect("faithfulness", count)
-    settings = {"steps": steps, "scale": scale, "random_orders": random_orders}
-    settings |= {"truncate": truncate, "seed": seed}
-    found = measured(
+    report = faithfulness_report(
         loaded,
         corpus.texts,
         corpus.second,
         kinds=chosen,
         labels=corpus.labels,
-        watch=run.progress,
-        **settings,
+        steps=steps,
+        scale=scale,
+        random_orders=random_orders,
+        truncate=truncate,
+        seed=seed,
+        data=corpus.source,
+        progress=run.progress,
     )
-    facts = {
-        "model": model,
-        "architecture": loaded.config.architectures[0],
-        "texts": count,
-        "data": corpus.source,
-        "seed": seed,
-        "settings": {**settings, "kinds": chosen, "limit": limit, "head": head},
-        "refused": dict(found.refused),
-        "ranking": found.table(seed=seed),
-        "curves": _curves(found),
-    }
-    figures = {figure_file(run.command): functools.partial(plot_faithfulness, found)}
-    table = table_file(run.command)
-    files = run.save(Report(run.command, facts, found.to_columns(), figures, table_name=table))
+    files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return
-    _tell(facts)
+    _tell(report.facts)
     print_files(files)
 
 
-def _curves(found: "Faithfulness") -> list[dict[str, Any]]:
-    """Mean curves of each kind."""
-    return [
-        {
-            "kind": kind,
-            "shares": found.shares.tolist(),
-            "deletion": found.deletion[n].mean(0).tolist(),
-            "insertion": found.insertion[n].mean(0).tolist(),
-        }
-        for n, kind in enumerate(found.kinds)
-    ]
-
-
-def _tell(facts: dict[str, Any]) -> None:
+def _tell(facts: Mapping[str, Any]) -> None:
     table = Table(title=f"Faithfulness of attributions: means over {facts['texts']:,} texts")
     for name in ("kind", "gap", "95 % interval", "deletion", "insertion", "p"):
         table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)

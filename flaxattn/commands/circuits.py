@@ -5,8 +5,6 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
-import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +17,6 @@ from flaxattn.commands.head_request import AllowNonfinite, Architecture, AsJson,
 from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
-from flaxattn.reports.report import COMPOSED, COMPOSITION, figure_file, json_text, table_file
 
 if TYPE_CHECKING:
     from flaxattn.measures.circuit_scores import HeadCircuits
@@ -70,13 +67,9 @@ def circuits(
 
     Example: flaxattn circuits --model tiny-gpt2 -o CIRCUITS
     """
-    from flaxattn.attribution.head_circuits import head_circuits
     from flaxattn.measures.circuit_scores import KINDS
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.reports.report import Report, columns_bytes
-    from flaxattn.store.model_fingerprint import mark
-    from flaxattn.views.figures.plot_circuits import plot_circuits
-    from flaxattn.views.figures.plot_composition import plot_composition
+    from flaxattn.reports.circuits import circuits_report
 
     if kind not in KINDS:
         raise typer.BadParameter(f"choose one of {', '.join(KINDS)}.", param_hint="--kind")
@@ -85,43 +78,22 @@ def circuits(
     run.progress(f"loading {model}", 0)
     loaded = from_pretrained(model, head=head)
     run.progress("computing circuits", 0)
-    found = head_circuits(
+    report = circuits_report(
         loaded,
         distances=chosen,
         positions=positions,
         centred=centred,
+        kind=kind,
+        edges=edges,
         drawings=drawings,
         seed=seed,
         allow_nonfinite=allow_nonfinite,
     )
-    strongest = {name: found.edges(name, edges) for name in KINDS}
-    facts = {
-        "model": model,
-        "architecture": loaded.config.architectures[0],
-        "fingerprint": dataclasses.asdict(mark(loaded)),
-        "seed": seed,
-        "settings": {
-            "head": head,
-            "distances": list(found.distances),
-            "positions": positions,
-            "centred": centred,
-            "drawings": drawings,
-        },
-        "random_composition": {"mean": found.expected, "sd": found.expected_sd},
-        "composition": strongest,
-        "heads": found.rows(),
-    }
-    figures = {figure_file(run.command): functools.partial(plot_circuits, found)}
-    if strongest[kind]:
-        figures[COMPOSED] = functools.partial(plot_composition, found, kind, edges)
-    beside = {COMPOSITION: columns_bytes(found.edge_columns())}
-    table = table_file(run.command)
-    report = Report(run.command, facts, facts["heads"], figures, beside, table_name=table)
     files = run.save(report)
     if as_json:
-        typer.echo(json_text(facts))
+        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
     else:
-        _tell(found, strongest[kind], kind, files)
+        _tell(report.result, report.facts["composition"][kind], kind, files)
 
 
 def _tell(

@@ -192,9 +192,9 @@ def extract(
     fields = _fields(capture, stats, reduce)
     part = _part(shard)
     wanted = _captured(fields, stats, layers=layers, heads=heads, dtype=dtype)
-    from flaxattn.commands.extract_progress import ExtractionProgress
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.extract_to import extract_to
+    from flaxattn.store.job import ExtractionProgress
 
     ray.leave_accelerators()
     with _stoppable(), ProgressReporter(delay=0, pause=_PAUSE) as progress:

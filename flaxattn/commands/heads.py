@@ -5,7 +5,6 @@
 Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ from rich.table import Table
 from flaxattn.commands.head_request import Alpha, AsJson, Correction
 from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
-from flaxattn.reports.report import CORRELATIONS, figure_file
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_concordance import HeadConcordance
@@ -65,34 +63,24 @@ def heads(
 
     Example: flaxattn heads report-roles report-ablate report-patch -o CONCORDANCE
     """
-    from flaxattn.measures.head_concordance import LEVEL, head_concordance
-    from flaxattn.reports.report import Report, columns_bytes, without_nan
-    from flaxattn.views.figures.plot_concordance import plot_concordance
+    from flaxattn.reports.heads import heads_report
 
     run = ReportRun.begin(context, "heads")
     run.progress("correlating columns", 0)
-    options = {"draws": draws, "correction": correction}
-    found = head_concordance(reports, columns=columns or (), side=side, seed=seed, **options)
-    rows = found.rows()
-    facts = {
-        "model": found.model,
-        "seed": seed,
-        "data": run.request["reports"],
-        "settings": {**options, "alpha": alpha, "level": LEVEL},
-        "side": found.side,
-        "columns": list(found.columns),
-        "left_out": list(found.left_out),
-        "heads": len(found.heads),
-        "correlations": rows,
-    }
-    table = {name: without_nan([row[name] for row in rows]) for name in rows[0]}
-    beside = {CORRELATIONS: columns_bytes(table)}
-    figures = {figure_file(run.command): functools.partial(plot_concordance, found, alpha)}
-    files = run.save(Report(run.command, facts, found.to_columns(), figures, beside))
+    report = heads_report(
+        reports,
+        columns=columns or (),
+        side=side,
+        draws=draws,
+        alpha=alpha,
+        correction=correction,
+        seed=seed,
+    )
+    files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return
-    _tell(found, alpha)
+    _tell(report.result, alpha)
     print_files(files)
 
 

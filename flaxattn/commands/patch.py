@@ -6,7 +6,6 @@ Everything heavy is imported when it runs. `flaxattn.cli` registers it.
 """
 
 import dataclasses
-import functools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,15 +30,12 @@ from flaxattn.commands.option_groups import with_options
 from flaxattn.commands.option_lists import head_numbers, named
 from flaxattn.commands.report_printing import cell, print_files
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
-from flaxattn.reports.report import EVIDENCE, PAIRS, figure_file, table_file
 
 if TYPE_CHECKING:
     from flaxattn.attribution.patch_effects import PatchReport
     from flaxattn.attribution.patch_request import PatchRequest
-    from flaxattn.pipeline.progress_reporter import ProgressReporter
 
 _PRINTED = 10  # heads or layers
-_OF_UNITS = ("patched", "errors")  # arrays, which are in the table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,15 +162,11 @@ def patch(
 
     Example: flaxattn patch pairs.csv --model tiny-gpt2 --metric logit-diff -o PATCHED
     """
-    from flaxattn.attribution.patching import patch as patched
     from flaxattn.commands.ablate import model_head
-    from flaxattn.commands.patch_evidence import patch_claims, patch_page, shown_texts
     from flaxattn.commands.text_corpus import read_pairs
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.reports.evidence import evidence_facts, evidence_table
-    from flaxattn.reports.report import Report, columns_bytes
-    from flaxattn.store.model_fingerprint import mark
-    from flaxattn.views.figures.plot_patch_effects import plot_patch_effects
+    from flaxattn.reports.evidence import PageOptions
+    from flaxattn.reports.patching import patch_report
 
     request = options.request()
     run = ReportRun.begin(context, "patch")
@@ -182,92 +174,25 @@ def patch(
     wrong = request.metric == "logit-diff"
     rows, source = read_pairs(pairs, limit, on_error, run.path, wrong=wrong, prefix=prefix_column)
     run.progress(f"loading {model}", 0)
-    loaded = from_pretrained(model, head=model_head(model, head))
-    _announce(run.progress, loaded, request, len(rows))
-    tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "controls": controls}
-    found = patched(loaded, rows, request, batch=batch, seed=seed, **tests, watch=run.progress)
-    claims = patch_claims(found, evidence)
-    facts = {
-        "model": model,
-        "architecture": loaded.config.architectures[0],
-        "fingerprint": dataclasses.asdict(mark(loaded)),
-        "seed": seed,
-        "data": source,
-        "settings": {**request.described(), **tests, "batch": batch, "head": head},
-        **_facts(found),
-        "evidence": evidence_facts(claims, shown_texts(found)),
-        "heads": list(found.rows()),
-    }
-    beside = {PAIRS: columns_bytes(found.pair_columns())}
-    if request.by == "head":
-        beside[EVIDENCE] = evidence_table(claims)
-    draw = None
-    if request.by == "head":
-        draw = functools.partial(patch_page, loaded, found, claims, sentences)
-    figures = {figure_file(run.command): functools.partial(plot_patch_effects, found)}
-    table = table_file(run.command)
-    report = Report(run.command, facts, facts["heads"], figures, beside, draw, table)
+    report = patch_report(
+        from_pretrained(model, head=model_head(model, head)),
+        rows,
+        request,
+        batch=batch,
+        alpha=alpha,
+        correction=correction,
+        controls=controls,
+        seed=seed,
+        page=PageOptions(evidence, sentences),
+        data=source,
+        progress=run.progress,
+    )
     files = run.save(report)
     if as_json:
         typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
         return
-    _tell(found)
+    _tell(report.result)
     print_files(files)
-
-
-def _announce(
-    progress: "ProgressReporter", loaded: Any, request: "PatchRequest", count: int
-) -> None:
-    """Say what will be computed."""
-    from flaxattn.attribution.patch_task import head_sizes
-    from flaxattn.commands.text_lines import cost
-
-    sizes = {s: n for s, n in head_sizes(loaded).items() if request.side in (None, s)}
-    units = sum(n * (heads if request.by == "head" else 1) for n, heads in sizes.values())
-    work = f"patching {units} {request.by}s" + {
-        "all": "",
-        "segment": " at 5 groups of positions",
-        "token": " at each position",
-    }.get(request.positions, "")
-    progress.announce(cost(count, loaded.name, work, "pairs"))
-    for side in sizes:
-        progress.expect(f"patching {side}", count * (2 if request.method == "mediation" else 1))
-
-
-def _facts(found: "PatchReport") -> dict[str, Any]:
-    """Metrics of pairs, and what is known of all units of a side together."""
-    values = zip(found.pairs, found.clean.tolist(), found.corrupted.tolist(), strict=True)
-    return {
-        "positions": list(found.positions),
-        "metric": {
-            "name": found.request.metric,
-            "clean": float(found.clean.mean()),
-            "corrupted": float(found.corrupted.mean()),
-            "pairs": [
-                {"source": pair.source, "clean": clean, "corrupted": corrupted}
-                for pair, clean, corrupted in values
-            ],
-        },
-        "effects": [
-            {
-                "side": effects.side,
-                "kind": found.name(effects),
-                "units": effects.means.size,
-                "causal": int(effects.causal.sum()),
-                "control": _plain(effects.control),
-                "approximation": _plain(effects.approximation),
-            }
-            for effects in found.effects
-        ],
-    }
-
-
-def _plain(facts: Any) -> dict[str, Any] | None:
-    """A dataclass for JSON; arrays of units are in the table."""
-    if facts is None:
-        return None
-    values = {name: value for name, value in vars(facts).items() if name not in _OF_UNITS}
-    return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in values.items()}
 
 
 def _tell(found: "PatchReport") -> None:

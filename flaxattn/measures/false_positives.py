@@ -20,7 +20,7 @@ from flaxattn.measures.scores import ScoreAccumulator, gathered, scores_of, side
 from flaxattn.measures.tree_terms import tree_terms
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.labelled_texts import LabelledText, windows
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.untrained import untrained
@@ -114,7 +114,7 @@ def found_by_chance(
     drawings: int,
     *,
     causal: bool = False,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Chance:
     """Test syntactic roles under trees whose words are drawn anew."""
     shape = texts[0][0].shape[:2]

@@ -25,7 +25,7 @@ from flaxattn.pipeline.batches import Batch, planned
 from flaxattn.pipeline.extraction import room_for
 from flaxattn.pipeline.finite_batches import check_vectors
 from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -52,7 +52,7 @@ def embed(
     truncate: bool = False,
     batch_tokens: int | None = None,
     allow_nonfinite: bool = False,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> Float[np.ndarray, "N E"]:
     """One vector per text, of the hidden states of a model; of the encoder's in a seq2seq model.
 

@@ -28,6 +28,7 @@ from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.length_buckets import Cost
 from flaxattn.pipeline.online_moments import OnlineMoments
 from flaxattn.pipeline.prefetch import Ahead
+from flaxattn.pipeline.progress_reporter import Watch, ignore, show_progress
 from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
@@ -163,7 +164,7 @@ def extract(
     texts, text_b = paired_lists(texts, text_b)
     windows = groups_of(plain_texts(texts, text_b), _WINDOW)
     found: list[Trace] = []
-    for (shard,) in extract_shards([model], windows, options):
+    for (shard,) in extract_shards([model], windows, options, show_progress):
         found += shard.traces
         if reduce is not None and shard.reductions is not None:
             reduce.merge(shard.reductions)
@@ -171,14 +172,17 @@ def extract(
 
 
 def extract_shards(
-    models: Sequence[Pretrained], shards: Iterable[Sequence[Text]], options: Options
+    models: Sequence[Pretrained],
+    shards: Iterable[Sequence[Text]],
+    options: Options,
+    watch: Watch = ignore,
 ) -> Iterator[list[ExtractedTexts]]:
     """Trace texts with every model, shard by shard; the next shard is read meanwhile.
 
     What a shard holds follows from its texts, the models and `options`, not from other shards.
     Memory: the traces of a shard and two batches.
     """
-    engine = _Engine(models, options)
+    engine = _Engine(models, options, watch)
     waiting: collections.deque[Sequence[Text]] = collections.deque()
     with Ahead(models[0], options.workers, truncate=options.truncate) as ahead:
         rows: list[TokenizedTexts] = []
@@ -219,7 +223,7 @@ def extract_models(
     """
     texts, text_b = paired_lists(texts, text_b)
     whole = [plain_texts(texts, text_b)]
-    shards = extract_shards([*models.values()], whole, Options(**options))
+    shards = extract_shards([*models.values()], whole, Options(**options), show_progress)
     (found,) = shards if len(texts) else ([ExtractedTexts([], None) for _ in models],)
     return {name: shard.traces for name, shard in zip(models, found, strict=True)}
 
@@ -227,7 +231,7 @@ def extract_models(
 class _Engine:
     """Models on their devices, and what is done with the rows of a shard."""
 
-    def __init__(self, models: Sequence[Pretrained], options: Options) -> None:
+    def __init__(self, models: Sequence[Pretrained], options: Options, watch: Watch) -> None:
         check_alike(models)
         model, capture = models[0], options.capture
         model_inputs.check_capture(capture, *model.counts())
@@ -242,7 +246,7 @@ class _Engine:
             )
         if capture == dataclasses.replace(NOTHING, dtype=capture.dtype) and not options.reduce:
             raise InputError("capture asks for nothing\nname weights=True, or stats=(…)")
-        self._models, self._options = models, options
+        self._models, self._options, self._watch = models, options, watch
         self._drops = mapped and not capture.weights
         mesh = mesh_of(options.mesh, options.devices)
         self._step = DeviceStep(
@@ -298,6 +302,7 @@ class _Engine:
             batches, lambda batch: self._step.begin(stacked(rows, batch)), self._step.end
         )
         for batch, parts in computed:
+            self._watch("extracting texts", len(batch.places))
             for part in parts:
                 check(batch, part)
                 for place in batch.places:

@@ -20,6 +20,7 @@ from flaxattn.files import readable_size
 
 DELAY = 2.0  # seconds without a line: shorter jobs print none
 PAUSE = 5.0  # seconds between two lines
+_SILENCE = 60.0  # seconds after which a report belongs to another job
 BYTES = "bytes"  # unit of a stage whose steps are shown as kB, MB or GB
 
 PROGRESS = logging.getLogger("flaxattn.progress")
@@ -27,6 +28,10 @@ PROGRESS.setLevel(logging.INFO)
 
 Watch = Callable[[str, int], object]
 """Receives the name of a stage, and how many more texts, heads or epochs it has finished."""
+
+
+def ignore(stage: str, count: int) -> None:
+    """A `Watch` that shows nothing."""
 
 
 @dataclasses.dataclass
@@ -131,6 +136,7 @@ class ProgressReporter:
         """Begin to show the bar, or to print a line now and then."""
         if self._is_quiet:
             return
+        _active.append(self)
         if self._stream is not None and self._stream.isatty():
             self._bar = _bar(self._stream)
             self._bar.start()
@@ -152,6 +158,8 @@ class ProgressReporter:
     def stop(self) -> None:
         """Take the bar away, or print no further line."""
         self._ended.set()
+        if self in _active:
+            _active.remove(self)
         if self._bar is not None:
             self._bar.stop()
         if self._thread is not None:
@@ -271,23 +279,42 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-_notebook: tuple[int, ProgressReporter] | None = None
+_active: list[ProgressReporter] = []  # reporters that are shown, the innermost one last
 
 
-def watch_in_notebooks(stage: str, count: int) -> None:
-    """Show progress under the cell of a notebook; elsewhere Python functions print nothing.
+@dataclasses.dataclass
+class _Job:
+    """A job that Python functions report without saying when it begins or ends."""
+
+    stage: str
+    cell: int | None
+    last: float
+    reporter: ProgressReporter
+
+
+_job: _Job | None = None
+
+
+def show_progress(stage: str, count: int) -> None:
+    """Show progress of a Python function: lines on standard error, or under a notebook's cell.
+
+    Inside a `ProgressReporter` that is shown, it reports to that one. Otherwise a job ends where
+    another stage or another cell begins, or after a minute without a report; short jobs print
+    nothing.
 
     Args:
         stage: Name of what is done.
         count: How many more were finished.
     """
-    global _notebook
-    cell = _cell()
-    if cell is None:
+    global _job
+    if _active:
+        _active[-1](stage, count)
         return
-    if _notebook is None or _notebook[0] != cell:
-        _notebook = cell, ProgressReporter()
-    _notebook[1](stage, count)
+    cell, now = _cell(), time.monotonic()
+    if _job is None or (_job.stage, _job.cell) != (stage, cell) or now - _job.last > _SILENCE:
+        _job = _Job(stage, cell, now, ProgressReporter())
+    _job.last = now
+    _job.reporter(stage, count)
 
 
 def _cell() -> int | None:

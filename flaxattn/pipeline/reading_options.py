@@ -6,7 +6,7 @@ import dataclasses
 from typing import Self
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ReadingOptions:
             tokenizer makes no token of; None raises at the first one.
         batch_tokens: Number of positions in a batch, padding included; None for the default of the
             device.
-        watch: Receives progress; the default shows it in notebooks.
+        watch: Receives progress; the default prints it to standard error.
         limit: Largest number of texts; None for all.
         lengths: Fewest and most positions of texts that count, special tokens included: scores
             compare best on texts of like lengths.
@@ -36,7 +36,7 @@ class ReadingOptions:
     truncate: bool = False
     bad: BadRows | None = None
     batch_tokens: int | None = None
-    watch: Watch = watch_in_notebooks
+    watch: Watch = show_progress
     limit: int | None = None
     lengths: tuple[int, int] | None = None
     allow_nonfinite: bool = False

@@ -16,7 +16,7 @@ import numpy as np
 from flaxattn.corpus.safe_text import csv_cell, safe_name
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import Store, as_float32
 from flaxattn.store.shard_writer import mode_of_texts
 from flaxattn.store.store_layout import TEXTS
@@ -32,7 +32,7 @@ def export(
     out: Path,
     form: str,
     examples: Sequence[int] | None = None,
-    watch: Watch = watch_in_notebooks,
+    watch: Watch = show_progress,
 ) -> list[str]:
     """Write texts of a store as files of another format.
 

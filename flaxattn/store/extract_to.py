@@ -3,8 +3,7 @@
 """Run a resumable extraction job from files and a model to a store.
 
 A job locks the folder, plans, checks the free space, and commits the shards that are missing, here
-or on Ray. A dry run only describes it. How progress is shown is decided in
-`commands.extract_progress`, and how one shard is written in `commit_shards`.
+or on Ray. A dry run only describes it. How one shard is written is decided in `commit_shards`.
 """
 
 import contextlib
@@ -25,12 +24,14 @@ from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
+from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
 from flaxattn.store.folder_lock import held
 from flaxattn.store.job import (
     WEIGHTS,
+    ExtractionProgress,
     JobReport,
     JobSpec,
     Models,
@@ -43,8 +44,7 @@ from flaxattn.store.job import (
 )
 from flaxattn.store.job_plan import Settings, read_plan
 from flaxattn.store.make_plan import check_same, make_plan, prepare
-from flaxattn.store.ray_engine import on_ray
-from flaxattn.store.ray_session import RayOptions
+from flaxattn.store.ray_engine import RayOptions, on_ray
 from flaxattn.store.shard_writer import ShardReport
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
@@ -104,13 +104,13 @@ def extract_to(
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
         dry_run: Describe the job without writing to the store.
-        watcher: Receives the progress of the job.
+        watcher: Receives the progress of the job; by default it is shown on standard error.
         engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
             store under the same path. A worker that is lost is replaced, and its shards are done
             by another. Settings of jax made in Python do not reach workers; those of their
             environment count. Leave accelerators of this machine to them: `JAX_PLATFORMS=cpu` in
             this process alone.
-        ray_options: Fields of `ray_session.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
+        ray_options: Fields of `ray_engine.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
             each, `logs`.
         **options: `truncate`, `on_error`, `seed`, `limit`, `reduce`, `shard_bytes` and
             `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers` and
@@ -137,14 +137,16 @@ def extract_to(
     columns = Columns(text_column, pair_column, id_column)
     spec = JobSpec(named, capture, columns, settings, input_format)
     folder = Path(store)
-    if dry_run:
-        return survey(folder, model, spec, watcher)
     part = shard_of_process() if shard is None else shard
-    with claimed(folder, part):
+    with contextlib.ExitStack() as stack:
+        watcher = watcher or ExtractionProgress(stack.enter_context(ProgressReporter()))
+        if dry_run:
+            return survey(folder, model, spec, watcher)
+        stack.enter_context(claimed(folder, part))
         if fresh:
             refuse_started(folder)
-        with engine_of(engine, ray_options, how) as commit:
-            return run(folder, model, spec, how, part=part, watcher=watcher, commit=commit)
+        commit = stack.enter_context(engine_of(engine, ray_options, how))
+        return run(folder, model, spec, how, part=part, watcher=watcher, commit=commit)
 
 
 def shard_of_process() -> tuple[int, int] | None:

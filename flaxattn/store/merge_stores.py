@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
 from flaxattn.files import file_inside
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import Store
 from flaxattn.store.seals import read_manifest
 from flaxattn.store.shard_writer import flush, flush_folders, named, parted
@@ -46,7 +46,7 @@ class Merged(NamedTuple):
 
 
 def merge(
-    sources: Sequence[Path], out: Path, *, copy: bool = False, watch: Watch = watch_in_notebooks
+    sources: Sequence[Path], out: Path, *, copy: bool = False, watch: Watch = show_progress
 ) -> Merged:
     """Make one store of the shards of several; it appears when it is whole.
 

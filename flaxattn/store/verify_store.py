@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from flaxattn.errors import StoreError
 from flaxattn.files import file_inside
-from flaxattn.pipeline.progress_reporter import Watch, watch_in_notebooks
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import read_plan
 from flaxattn.store.plan_sums import OF_PLAN, differing
 from flaxattn.store.seals import Manifest, check_content, read_manifest
@@ -67,7 +67,7 @@ class Findings(NamedTuple):
     nonfinite: int = 0
 
 
-def verify(store: Path, watch: Watch = watch_in_notebooks) -> Findings:
+def verify(store: Path, watch: Watch = show_progress) -> Findings:
     """Read all of a store and compare it with its manifests and its plan.
 
     Reads and hashes every byte.

@@ -19,10 +19,9 @@ import zarr
 
 import flaxattn as fa
 from flaxattn import cli
-from flaxattn.commands.extract_progress import ExtractionProgress
 from flaxattn.files import readable_size
 from flaxattn.pipeline.progress_reporter import ProgressReporter, duration
-from flaxattn.store.job import JobReport
+from flaxattn.store.job import ExtractionProgress, JobReport
 from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
 

@@ -33,7 +33,7 @@ FRAGILE = """
 import os, signal, sys
 from pathlib import Path
 from flaxattn import cli
-from flaxattn.store import ray_engine, ray_worker
+from flaxattn.store import ray_engine
 from flaxattn.store import shard_writer as writer
 
 named = writer.named
@@ -47,12 +47,12 @@ def dying(store, number, part):
         os.kill(os.getpid(), signal.SIGKILL)
     return named(store, number, part)
 
-class Fragile(ray_worker.Worker):
-    def __call__(self, row):
+class Fragile(ray_engine.Worker):
+    def commit(self, numbers):
         devices = Path(os.environ["FRAGILE"]).with_name("devices")
         (devices / str(os.getpid())).write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
         writer.named = dying
-        return super().__call__(row)
+        return super().commit(numbers)
 
 if __name__ == "__main__":
     import fragile

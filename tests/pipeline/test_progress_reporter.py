@@ -14,7 +14,7 @@ from flaxattn.pipeline.progress_reporter import (
     BYTES,
     ProgressReporter,
     duration,
-    watch_in_notebooks,
+    show_progress,
 )
 from flaxattn.pipeline.reading_options import ReadingOptions
 
@@ -180,22 +180,37 @@ def test_a_failed_job_ends_without_a_last_line(at_once: None) -> None:
     assert progress._stream.getvalue() == before  # type: ignore[attr-defined]
 
 
-def test_notebooks_show_progress_without_being_asked(
+def test_python_functions_show_progress(
     at_once: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ReadingOptions().watch("scoring heads", 1)
-    assert capsys.readouterr().err == "", "Python functions are silent elsewhere"
+    assert capsys.readouterr().err.startswith("scoring heads: 1, "), "in a script"
+    show_progress("scoring heads", 1)
+    assert capsys.readouterr().err == "", "a line every few seconds"
+    show_progress("fitting", 1)
+    assert capsys.readouterr().err.startswith("fitting: 1, "), "another stage is another job"
     shell = types.SimpleNamespace(kernel=object(), execution_count=3)
     module = types.SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", module)
-    monkeypatch.setattr(progress_reporter, "_notebook", None)
-    ReadingOptions().watch("scoring heads", 1)
-    assert capsys.readouterr().err.startswith("scoring heads: 1, ")
-    watch_in_notebooks("scoring heads", 1)
-    assert capsys.readouterr().err == "", "a line every few seconds"
-    shell.execution_count = 4
-    watch_in_notebooks("scoring heads", 1)
-    assert capsys.readouterr().err.startswith("scoring heads: 1, "), "a cell of its own"
+    for shell.execution_count in (3, 4):
+        show_progress("fitting", 1)
+        assert capsys.readouterr().err.startswith("fitting: 1, "), "a cell of its own"
+
+
+def test_short_jobs_of_python_functions_print_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for _ in range(3):
+        show_progress("a short job", 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_python_functions_report_to_the_reporter_that_is_shown(at_once: None) -> None:
+    stream = io.StringIO()
+    with ProgressReporter(stream) as progress:
+        show_progress("scoring heads", 3)
+        progress.show()
+    assert "scoring heads: 3" in stream.getvalue()
 
 
 def test_times_as_people_say_them() -> None:

@@ -14,29 +14,70 @@ from flaxattn.errors import InputError
 from flaxattn.reports.report import REPORT_FILES, Report, facts_file, page_file
 
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog sat."]
-Make = Callable[[Any, Any], Report]
-MASKED = {"head": "BertForMaskedLM"}
-REPORTS: dict[str, tuple[dict[str, str], Make, tuple[str, ...]]] = {
+
+
+def bert() -> Any:
+    return fa.from_pretrained("tiny-bert")
+
+
+def masked() -> Any:
+    return fa.from_pretrained("tiny-bert", head="BertForMaskedLM")
+
+
+def gpt2() -> Any:
+    return fa.from_pretrained("tiny-gpt2")
+
+
+def patched() -> Report:
+    texts = {"king": ("lady", "girl"), "queen": ("girl", "lady"), "man": ("horse", "lady")}
+    pattern = "the old {} and the {} were happy. the old {} and the"
+    pairs = [
+        fa.TextPair(
+            *(pattern.format(who, one, who) for one in words), *words, source=f"pairs.csv:{line}"
+        )
+        for line, (who, words) in enumerate(texts.items(), start=2)
+    ]
+    rows = [",".join((p.clean, p.corrupted, p.answer, p.wrong or "")) for p in pairs]
+    Path("pairs.csv").write_text("\n".join(("clean,corrupted,answer,wrong", *rows)) + "\n")
+    return fa.patch_report(gpt2(), pairs, controls=2)
+
+
+def correlated() -> Report:
+    for seed in (0, 1):
+        fa.circuits_report(gpt2(), drawings=2, seed=seed).save(f"CIRCUITS{seed}")
+    return fa.heads_report(["CIRCUITS0", "CIRCUITS1"], columns=["*: copying"], draws=10)
+
+
+REPORTS: dict[str, tuple[Callable[[], Report], tuple[str, ...]]] = {
     "compare": (
-        {},
-        lambda model, texts: fa.compare(model, model, texts),
+        lambda: fa.compare(bert(), bert(), TEXTS),
         ("compare", "tiny-bert", "tiny-bert", "texts.txt"),
     ),
     "weights": (
-        MASKED,
-        lambda model, texts: fa.weights(model, texts, kinds=("attention", "norm")),
+        lambda: fa.weights(masked(), TEXTS, kinds=("attention", "norm")),
         ("weights", "texts.txt", "--kinds", "attention,norm"),
     ),
     "roles": (
-        {},
-        lambda model, texts: fa.roles_report(model, texts, drawings=0),
+        lambda: fa.roles_report(bert(), TEXTS, drawings=0),
         ("roles", "texts.txt", "--drawings", "0"),
     ),
-    "stats": ({}, fa.stats_report, ("stats", "texts.txt")),
+    "stats": (lambda: fa.stats_report(bert(), TEXTS), ("stats", "texts.txt")),
     "ablate": (
-        MASKED,
-        lambda model, texts: fa.ablation_report(model, texts, measures=["importance"]),
+        lambda: fa.ablation_report(masked(), TEXTS, measures=["importance"]),
         ("ablate", "texts.txt", "--measure", "importance"),
+    ),
+    "patch": (patched, ("patch", "pairs.csv", "--controls", "2")),
+    "faithfulness": (
+        lambda: fa.faithfulness_report(masked(), TEXTS, kinds=("attention", "random"), steps=3),
+        ("faithfulness", "texts.txt", "--kinds", "attention,random", "--steps", "3"),
+    ),
+    "circuits": (
+        lambda: fa.circuits_report(gpt2(), drawings=2),
+        ("circuits", "--drawings", "2"),
+    ),
+    "heads": (
+        correlated,
+        ("heads", "CIRCUITS0", "CIRCUITS1", "--columns", "*: copying", "--draws", "10"),
     ),
 }
 
@@ -47,8 +88,8 @@ def test_a_report_from_python_is_that_of_the_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    options, make, words = REPORTS[name]
-    report = make(fa.from_pretrained("tiny-bert", **options), TEXTS)
+    make, words = REPORTS[name]
+    report = make()
     written = report.save("python")
     assert typed(*words, "--out", "command")[0] == 0
     assert {path.name for path in written} <= set(REPORT_FILES[name])
@@ -60,7 +101,7 @@ def test_a_report_from_python_is_that_of_the_command(
     for facts in (ours, theirs):
         facts.get("evidence", {}).pop("texts", None)  # which have other names
         for key in ("data", "request", "files", "settings"):
-            del facts[key]
+            facts.pop(key, None)
     assert ours == theirs
 
 
