@@ -48,8 +48,8 @@ def heads_report(
     24
 
     Args:
-        reports: Two or more folders of saved reports of roles, stats, probe, ablate, patch, circuits or weights
-            on one model.
+        reports: Two or more folders of saved reports on one model: of roles, stats, probe, ablate,
+            patch, circuits or weights.
         columns: Patterns of the columns to compare, such as `ablate:*`; default all.
         side: Attention to compare: `encoder`, `decoder` or `cross`; default the first that all
             reports have of cross, encoder and decoder.

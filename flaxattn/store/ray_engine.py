@@ -213,6 +213,8 @@ def connected(options: RayOptions) -> Iterator[Any]:
     address = options.address or os.environ.get("RAY_ADDRESS") or "local"
     try:
         _connect(ray, address, options.logs)
+    except InputError:
+        raise
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = str(error).strip() or type(error).__name__
         raise UnavailableError(

@@ -167,7 +167,7 @@ def test_what_cannot_be_measured_is_told() -> None:
         fa.measure(model, [], ["a b"])
     with pytest.raises(InputError, match="a model reads texts, and none were given"):
         fa.measure(model, ["mean next"])
-    with pytest.raises(InputError, match="a Trace holds its texts already"):
+    with pytest.raises(InputError, match="a trace holds its texts already"):
         fa.measure(trace, ["mean next"], ["a"])
 
 
