@@ -85,6 +85,11 @@ if TYPE_CHECKING:
     from flaxattn.reports.faithfulness import faithfulness_report as faithfulness_report
     from flaxattn.reports.heads import heads_report as heads_report
     from flaxattn.reports.patching import patch_report as patch_report
+    from flaxattn.reports.probed_heads import coreference_report as coreference_report
+    from flaxattn.reports.probed_heads import probe_report as probe_report
+    from flaxattn.reports.probed_states import applied_probe_report as applied_probe_report
+    from flaxattn.reports.probed_states import label_report as label_report
+    from flaxattn.reports.probed_states import structural_report as structural_report
     from flaxattn.reports.report import Report as Report
     from flaxattn.reports.roles import roles_report as roles_report
     from flaxattn.reports.stats import stats_report as stats_report
@@ -149,6 +154,7 @@ _HOMES = {
     "ablate": "flaxattn.attribution.ablation",
     "ablation_report": "flaxattn.reports.ablation",
     "answer_question": "flaxattn.pipeline.answer_question",
+    "applied_probe_report": "flaxattn.reports.probed_states",
     "apply_probe": "flaxattn.probes.head_probe",
     "atlas_view": "flaxattn.views.trace_views",
     "attention_flow": "flaxattn.attribution.rollout",
@@ -161,6 +167,7 @@ _HOMES = {
     "compare_traces": "flaxattn.measures.divergence",
     "compare_view": "flaxattn.views.trace_views",
     "contributions": "flaxattn.attribution.contribution_maps",
+    "coreference_report": "flaxattn.reports.probed_heads",
     "detect_heads": "flaxattn.measures.induction",
     "effective_attention": "flaxattn.attribution.attribution_maps",
     "embed": "flaxattn.pipeline.embed",
@@ -189,6 +196,7 @@ _HOMES = {
     "index_heads": "flaxattn.measures.head_search",
     "kernels": "flaxattn.kernels",
     "label_probe": "flaxattn.probes.head_probe",
+    "label_report": "flaxattn.reports.probed_states",
     "load_probe": "flaxattn.probes.probe_file",
     "logit_contributions": "flaxattn.attribution.logit_contributions",
     "logit_lens": "flaxattn.attribution.logit_lens",
@@ -218,6 +226,7 @@ _HOMES = {
     "plot_roles": "flaxattn.views.figures.plot_roles",
     "plot_state": "flaxattn.views.figures.plot_state",
     "plot_token_losses": "flaxattn.views.figures.plot_token_losses",
+    "probe_report": "flaxattn.reports.probed_heads",
     "pruning_curve": "flaxattn.attribution.ablation",
     "read_report": "flaxattn.measures.read_report",
     "relevance": "flaxattn.attribution.relevance",
@@ -231,6 +240,7 @@ _HOMES = {
     "site_values": "flaxattn.models.interventions",
     "stats_report": "flaxattn.reports.stats",
     "structural_probe": "flaxattn.probes.head_probe",
+    "structural_report": "flaxattn.reports.probed_states",
     "text_view": "flaxattn.views.trace_views",
     "token_losses": "flaxattn.attribution.token_losses",
     "token_scores": "flaxattn.attribution.token_scores",
@@ -264,6 +274,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "ablate",
     "ablation_report",
     "answer_question",
+    "applied_probe_report",
     "apply_probe",
     "atlas_view",
     "attention_flow",
@@ -276,6 +287,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "compare_traces",
     "compare_view",
     "contributions",
+    "coreference_report",
     "detect_heads",
     "effective_attention",
     "embed",
@@ -304,6 +316,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "index_heads",
     "kernels",
     "label_probe",
+    "label_report",
     "load_probe",
     "logit_contributions",
     "logit_lens",
@@ -333,6 +346,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "plot_roles",
     "plot_state",
     "plot_token_losses",
+    "probe_report",
     "pruning_curve",
     "read_report",
     "relevance",
@@ -346,6 +360,7 @@ __all__ = [  # a list in this file, so that type checkers can read it
     "site_values",
     "stats_report",
     "structural_probe",
+    "structural_report",
     "text_view",
     "token_losses",
     "token_scores",

@@ -10,6 +10,7 @@ kill before that leaves a folder that ends in .part and is removed at the next s
 every file is hashed first: Orbax itself does not notice a flipped bit in an array.
 """
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -17,23 +18,27 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from orbax.checkpoint._src import asyncio_utils
 
 from flaxattn.errors import CheckpointError
 from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.train.run_folder import RunFolder, write_json
 
 _PART = ".part"
+_NEW_LOOP = "_run_sync_via_new_loop"  # in Orbax, what runs the writes of a save
+_PATIENCE = 60.0  # seconds for the writes that are under way when one fails
 _FULL = re.compile("No space left on device|RESOURCE_EXHAUSTED")  # in long words of Orbax
 _OVERHEAD = 2**16  # bytes of a checkpoint beside its arrays, about
+_Result = TypeVar("_Result")
 
 
 class Checkpoints:
@@ -50,6 +55,10 @@ class Checkpoints:
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         logging.getLogger("absl").addFilter(_told_once)
+        if hasattr(
+            asyncio_utils, _NEW_LOOP
+        ):  # else this version of Orbax makes its loops elsewhere
+            setattr(asyncio_utils, _NEW_LOOP, _run_to_end)
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None
         self._failure: CheckpointError | None = None
@@ -287,3 +296,32 @@ def _barrier(name: str) -> None:
         from jax.experimental import multihost_utils
 
         multihost_utils.sync_global_devices(name)
+
+
+def _run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine in a loop of its own and, where it fails, wait for the tasks it started.
+
+    Orbax closes its loop at the first array that cannot be written. The threads that still write
+    the others would then print tracebacks, and put files into a folder that is being removed.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        try:
+            return loop.run_until_complete(work)
+        except Exception:
+            loop.run_until_complete(_wait(asyncio.all_tasks(loop)))
+            raise
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait for tasks; the failure of the first one is raised already."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # else asyncio warns that nobody read it
+    await asyncio.sleep(0)

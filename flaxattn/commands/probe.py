@@ -194,27 +194,27 @@ def probe(
     )
     shown = PageOptions(evidence, sentences)
     if pronouns is not None or coreference:
-        from flaxattn.commands.coreference_report import report_coreference
+        from flaxattn.commands.probe_kinds import probe_mentions
 
-        report_coreference(requested, pronouns or "documents", shown)
+        probe_mentions(requested, pronouns or "documents", shown)
     elif structural:
-        from flaxattn.commands.state_report import report_structural
+        from flaxattn.commands.probe_kinds import probe_structure
 
         chosen = numbers(layers, "--layers", negative=True)
-        report_structural(requested, chosen, rank, epochs, untrained)
+        probe_structure(requested, chosen, rank, epochs, untrained)
     elif states:
-        from flaxattn.commands.state_report import report_labels
+        from flaxattn.commands.probe_kinds import probe_labels
 
         chosen = numbers(layers, "--layers", negative=True)
-        report_labels(requested, labels or "upos", chosen, untrained, penalty)
+        probe_labels(requested, labels or "upos", chosen, untrained, penalty)
     elif load is not None:
-        from flaxattn.commands.state_report import report_applied
+        from flaxattn.commands.probe_kinds import probe_again
 
-        report_applied(requested, load)
+        probe_again(requested, load)
     else:
-        from flaxattn.commands.governor_report import report_governors
+        from flaxattn.commands.probe_kinds import probe_governors
 
-        report_governors(requested, untrained, penalty, shown)
+        probe_governors(requested, untrained, penalty, shown)
 
 
 def _named(options: Mapping[str, object]) -> list[str]:

@@ -7,23 +7,17 @@ Everything heavy is imported when it runs. What becomes of what was read: see `p
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from flaxattn.commands.report_printing import print_files, print_left_out
 from flaxattn.commands.report_run import ReportRun
-from flaxattn.reports.report import json_text
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.corpus.dependency_trees import Sentence
-    from flaxattn.corpus.texts import Text
     from flaxattn.pipeline.reading_options import ReadingOptions
     from flaxattn.pretrained.pretrained_model import Pretrained
-    from flaxattn.trace.trace import Trace
 
 
 class Files(NamedTuple):
@@ -43,11 +37,24 @@ class Files(NamedTuple):
 
         return {"files": describe_files(self.paths), "limit": self.limit}
 
-    def sentences(self, bad: "BadRows") -> "Iterator[Sentence]":
-        """Sentences with trees, one by one."""
+
+class Sentences:
+    """Sentences with trees, which can be read several times; problems are reported the first time.
+
+    Args:
+        files: That hold them.
+        bad: Receives the sentences that cannot be used.
+    """
+
+    def __init__(self, files: Files, bad: "BadRows") -> None:
+        self._files, self._bad = files, bad
+
+    def __iter__(self) -> "Iterator[Sentence]":
+        from flaxattn.corpus.bad_rows import BadRows
         from flaxattn.corpus.dependency_trees import read_sentences
 
-        return itertools.islice(read_sentences(self.paths, bad), self.limit)
+        bad, self._bad = self._bad, BadRows("skip")
+        return itertools.islice(read_sentences(self._files.paths, bad), self._files.limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +90,13 @@ class ProbeSpec:
         self.run.progress(f"loading {self.model}", 0)
         return from_pretrained(self.model)
 
-    def traces(
-        self, model: "Pretrained", texts: Mapping[int, "Text"]
-    ) -> "Callable[[Sequence[int]], Iterator[Trace]]":
-        """Return a function that traces the weights of some texts, given their numbers."""
-        from flaxattn.measures.score_source import traces_of
+    def trees(self, number: int) -> "Sentences":
+        """Sentences to judge on (0), or to learn from (1)."""
+        return Sentences(self.files[number], self.bad)
 
-        def traced(numbers: Sequence[int]) -> "Iterator[Trace]":
-            chosen = [texts[number].text for number in numbers]
-            allowed = self.allow_nonfinite
-            return traces_of(model, chosen, None, self.truncate, allow_nonfinite=allowed)
-
-        return traced
+    def data(self) -> list[dict[str, Any]]:
+        """Describe the input files, ready for JSON."""
+        return [files.facts() for files in self.files]
 
     def reading(self) -> "ReadingOptions":
         """Return the options with which sentences are read."""
@@ -118,27 +120,10 @@ class ProbeSpec:
         counts = []
         for files in self.files:
             count = 0
-            for _ in read(files, bad) if read else files.sentences(bad):
+            for _ in read(files, bad) if read else Sentences(files, bad):
                 self.run.progress("reading texts", 1)
                 count += 1
             counts.append(count)
         learnt = f" and {counts[1]:,} to learn from" if self.files[1].paths else ""
         self.run.progress.announce(f"{counts[0]:,} texts to judge{learnt}, {self.model}: {what}")
         self.run.progress.expect(stage, sum(counts))
-
-    def printed_as_json(self, facts: Mapping[str, Any]) -> bool:
-        """Print a report for a program, if one reads it."""
-        if self.as_json:
-            typer.echo(json_text(facts))
-        return self.as_json
-
-
-def tell_rest(facts: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """Print what was left out and what was written."""
-    print_left_out(facts)
-    print_files(files)
-
-
-def left_out(bad: "BadRows") -> dict[str, int]:
-    """Number of sentences that could not be used, by the code of the problem."""
-    return dict(sorted(bad.counts.items()))

@@ -10,10 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
+from flaxattn.corpus.sample_treebank import sample_treebank
 from flaxattn.errors import InputError
+from flaxattn.probes.structural_probe import Fitting
 from flaxattn.reports.report import REPORT_FILES, Report, facts_file, page_file
 
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog sat."]
+
+PROBE = ("probe", "treebank.conllu", "--train", "train.conllu")
+PRONOUNS = (
+    "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
+    "1\tAnna saw Berta's dog and she smiled.\tshe\t25\tAnna\t0\tTRUE\tBerta\t9\tFALSE\tu\n"
+)
 
 
 def bert() -> Any:
@@ -48,6 +56,11 @@ def correlated() -> Report:
     return fa.heads_report(["CIRCUITS0", "CIRCUITS1"], columns=["*: copying"], draws=10)
 
 
+def applied() -> Report:
+    fa.label_report(bert(), "treebank.conllu", "train.conllu", layers=[2]).save("FITTED")
+    return fa.applied_probe_report(bert(), "treebank.conllu", "FITTED/probe.safetensors")
+
+
 REPORTS: dict[str, tuple[Callable[[], Report], tuple[str, ...]]] = {
     "compare": (
         lambda: fa.compare(bert(), bert(), TEXTS),
@@ -75,6 +88,25 @@ REPORTS: dict[str, tuple[Callable[[], Report], tuple[str, ...]]] = {
         lambda: fa.circuits_report(gpt2(), drawings=2),
         ("circuits", "--drawings", "2"),
     ),
+    "probe": (
+        lambda: fa.probe_report(bert(), "treebank.conllu"),
+        ("probe", "treebank.conllu"),
+    ),
+    "probe --structural": (
+        lambda: fa.structural_report(
+            bert(), "treebank.conllu", "train.conllu", [2], fitting=Fitting(epochs=2)
+        ),
+        (*PROBE, "--structural", "--layers", "2", "--epochs", "2"),
+    ),
+    "probe --states": (
+        lambda: fa.label_report(bert(), "treebank.conllu", "train.conllu", layers=[2]),
+        (*PROBE, "--states", "--layers", "2"),
+    ),
+    "probe --load": (applied, ("probe", "treebank.conllu", "--load", "FITTED/probe.safetensors")),
+    "probe --pronouns": (
+        lambda: fa.coreference_report(bert(), "pronouns.tsv", "gap"),
+        ("probe", "pronouns.tsv", "--pronouns", "gap"),
+    ),
     "heads": (
         correlated,
         ("heads", "CIRCUITS0", "CIRCUITS1", "--columns", "*: copying", "--draws", "10"),
@@ -88,8 +120,13 @@ def test_a_report_from_python_is_that_of_the_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    sentences = sample_treebank(60).strip().split("\n\n")
+    for file, some in (("treebank.conllu", sentences[:30]), ("train.conllu", sentences[30:])):
+        Path(file).write_text("\n\n".join(some) + "\n\n", encoding="utf-8")
+    Path("pronouns.tsv").write_text(PRONOUNS, encoding="utf-8")
     make, words = REPORTS[name]
     report = make()
+    name = report.name
     written = report.save("python")
     assert typed(*words, "--out", "command")[0] == 0
     assert {path.name for path in written} <= set(REPORT_FILES[name])
