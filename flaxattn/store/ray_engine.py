@@ -11,12 +11,14 @@ import dataclasses
 import fcntl
 import functools
 import importlib
+import io
 import logging
 import os
 import re
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections import Counter, deque
@@ -221,10 +223,28 @@ def connected(options: RayOptions) -> Iterator[Any]:
             f"no Ray cluster answers at {address}\n{reason.splitlines()[0][:200]}\n"
             "start one with `ray start --head`, or leave the address out for one on this machine"
         ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    stream: Any = _OwnOutput(sys.stdout, options.logs)
+    with contextlib.redirect_stdout(stream):
+        try:
+            yield ray
+        finally:  # the last messages are printed in this thread
+            with contextlib.redirect_stdout(sys.stderr if options.logs else io.StringIO()):
+                ray.shutdown()
+
+
+class _OwnOutput:
+    """Standard output without the messages that Ray's threads print there, even without logs."""
+
+    def __init__(self, stream: Any, logs: bool) -> None:
+        self._stream, self._logs = stream, logs
+
+    def write(self, text: str) -> int:
+        if not threading.current_thread().name.startswith("ray_"):
+            return self._stream.write(text)
+        return sys.stderr.write(text) if self._logs else len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _connect(ray: Any, address: str, logs: bool) -> None:

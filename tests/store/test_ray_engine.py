@@ -444,12 +444,20 @@ def test_an_address_at_which_nobody_answers(ray: Inline, monkeypatch) -> None:
         connected(RayOptions(address="auto")).__enter__()
 
 
-def test_a_connection_leaves_the_handler_of_sigterm(ray: Inline) -> None:
+@pytest.mark.parametrize("logs", [False, True])
+def test_a_connection_keeps_the_handler_of_sigterm_and_standard_output(
+    ray: Inline, capfd: pytest.CaptureFixture[str], logs: bool
+) -> None:
     handler = signal.getsignal(signal.SIGTERM)
-    with connected(RayOptions()):
+    with connected(RayOptions(logs=logs)):
         assert signal.getsignal(signal.SIGTERM) == handler
+        chatter = threading.Thread(target=print, args=("chatter",), name="ray_listen")
+        chatter.start()
+        chatter.join()
+        print("ours")
+    assert capfd.readouterr() == ("ours\n", "chatter\n" if logs else "")
     assert ray.known["address"] == "local" and ray.down == 1
-    assert not ray.known["log_to_driver"]
+    assert ray.known["log_to_driver"] == logs
 
 
 def test_a_process_that_is_connected_stays_connected(ray: Inline) -> None:
