@@ -4,7 +4,7 @@
 
 Exit codes: 0 done, 1 damage found or a failure that nobody foresaw, 2 wrong use, or input or a
 place that cannot be used (a full disk, say), 75 stopped by SIGTERM with its state saved, so that
-the same command goes on, 130 interrupted. An error is at most three lines; `--debug` shows the
+the same command continues, 130 interrupted. An error is at most three lines; `--debug` shows the
 traceback.
 """
 
@@ -309,16 +309,22 @@ def main(arguments: list[str] | None = None) -> int:
             from flaxattn.commands.option_words import in_options, options_of
 
             return _fail(in_options(str(error), options_of(command, arguments)), 2)
-        return _report(error)
+        return _report(error, command, arguments)
     return _fail("interrupted", code) if code == _INTERRUPTED else code
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, command: Any, arguments: list[str]) -> int:
     """Print an error in at most three lines; wrong use has an exit status of its own."""
+    from flaxattn.commands.option_words import plain_value, typed_command
+
     if format_message := getattr(error, "format_message", None):  # wrong use, found by Typer
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context else "flaxattn"
-        return _fail(f"{format_message()}\nSee: {where} --help", 2)
+        message = plain_value(format_message(), arguments)
+        return _fail(f"{message}\nSee: {typed_command(command, arguments)} --help", 2)
+    if "jax" in sys.modules:
+        from flaxattn.commands.doctor import missing_device
+
+        if reason := missing_device():
+            return _fail(reason, 2)
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{place}", 1)

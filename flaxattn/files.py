@@ -6,6 +6,7 @@ Also the path of a file that another file names. It does not know what is in the
 """
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -78,7 +79,7 @@ def written_whole(
             reason = os.strerror(error.errno) if error.errno else error.strerror or error
             raise CheckpointError(
                 f"Could not write {target}: {reason}.\n{_unfinished(staging, error)}"
-                "Nothing in it was changed. Free some space, or choose another directory."
+                f"Nothing in it was changed. {_remedy(error)}"
             ) from error
     finally:
         if staging is not None:
@@ -209,6 +210,41 @@ def _flush_entry(folder: Path) -> None:
 
 def check_writable(path: Path, what: str = "a file") -> None:
     """Refuse a place where no file can be written, before the work whose result goes there."""
+    _check_name(path, what)
+    _try_to_write(path.absolute().parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be written to, before the work whose result goes there."""
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise InputError(
+            f"Cannot write to {str(path)!r}: {place} is a file, not a folder.\nName another folder."
+        )
+    _try_to_write(place)
+
+
+def _try_to_write(folder: Path) -> None:
+    """Create a nameless file in a folder; permissions alone do not tell whether that works."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(
+            f"Cannot write to {str(folder)!r}: {reason}.\nName a folder that you may write to."
+        ) from error
+
+
+def _remedy(error: OSError) -> str:
+    """How to put a failure to write right."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space and do the same again, or choose another folder."
+    return "Choose another folder."
+
+
+def _check_name(path: Path, what: str) -> None:
+    """Refuse the name of a folder, and a name in a folder that is not there."""
     if path.is_dir() or not path.parent.is_dir():
         reason = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise InputError(
@@ -225,7 +261,7 @@ def write_text(path: str | os.PathLike[str], text: str, what: str = "a file") ->
 def write_bytes(path: str | os.PathLike[str], data: bytes, what: str = "a file") -> Path:
     """Write a file. One of that name is replaced at once or, on an error, stays."""
     target = Path(path)
-    check_writable(target, what)
+    _check_name(target, what)
     draft = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with open(draft, "xb") as file:
@@ -249,8 +285,7 @@ def not_written(path: Path, error: OSError) -> WriteError:
     reason = os.strerror(error.errno) if error.errno else error.strerror or error
     failure = WriteError(
         f"Could not write {path}: {reason}{free}.\n"
-        "What was written before is as it was.\n"
-        "Free some space and run the same command again, or choose another folder."
+        f"What was written before is as it was.\n{_remedy(error)}"
     )
     failure.errno = error.errno
     return failure

@@ -37,7 +37,7 @@ reach only the queries that may attend to it, in the results and in the gradient
 row stays in the results of that row.
 
 ``sinks`` are one more logit for every row, the same for all queries of a head: it is in the sum
-that weights are divided by and in ``lse``, but it is no key and has no value. Its weight is the
+that weights are divided by and in ``lse``, but it is not a key and has no value. Its weight is the
 statistic ``sink``; the weights of the keys then sum to ``1 - sink``.
 
 Statistics, in nats and tokens, from the weights *before* dropout, in float32 (float64 if q is)::

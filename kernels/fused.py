@@ -379,7 +379,7 @@ def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
         if f"{name} mass" in rows:
             continue  # the entropy of a sieve is the same for weights that are all as much larger
         if name == "max_score":
-            continue  # it is no function of the weights
+            continue  # it is not a function of the weights
         if name == "lse":
             total = total - bar
         elif name == "sum_sq":

@@ -7,7 +7,7 @@
 
 Everything happens in one go: a WordPiece vocabulary is learnt, documents are cut, the model is
 trained with `flaxattn.train.loop` and written to RUN/model as a Hugging Face directory. A killed
-run goes on where its last checkpoint stands when the same command is given again.
+run continues where its last checkpoint stands when the same command is given again.
 
 The recipe of the built-in model is `flaxattn/pretrained/tiny-bert/recipe.yaml`; the README.md
 beside it names data, commands, hardware, time and results.
@@ -66,7 +66,7 @@ def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
     found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, EncoderConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
+            f"recipe: model {recipe.model!r} is not an encoder, but a {found.architectures[0]}\n"
             "masked words are predicted by an encoder\nname one with --model"
         )
     pairs = found.architectures[0] == "BertForPreTraining"

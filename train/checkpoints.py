@@ -4,7 +4,7 @@
 
     checkpoints/step-00000500/  arrays/ (Orbax)  progress.json  manifest.json
 
-Orbax copies the arrays from the devices and writes them while training goes on. When it is done,
+Orbax copies the arrays from the devices and writes them while training continues. When it is done,
 the sha256 of every file goes into manifest.json and the folder gets its name, in this order; a
 kill before that leaves a folder that ends in .part and is removed at the next start. On reading,
 every file is hashed first: Orbax itself does not notice a flipped bit in an array.
@@ -90,7 +90,7 @@ class Checkpoints:
         return sorted(int(name.removeprefix("step-")) for name in names)
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
-        """Start to save; returns when the arrays are copied, while the writing goes on."""
+        """Start to save; returns when the arrays are copied, while the writing continues."""
         self.wait()
         if step == self._last:
             return
@@ -235,7 +235,7 @@ def verify(folder: Path) -> None:
         raise DamagedError(
             f"checkpoint {folder.name} in {folder.parent} is damaged\n"
             f"{wrong} is not what was written\n"
-            "go on from the checkpoint before it with --fallback, or start again with --fresh"
+            "continue from the checkpoint before it with --fallback, or start again with --fresh"
         )
 
 

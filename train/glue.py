@@ -424,7 +424,7 @@ def evaluate(
     classifier = config.architectures[0].endswith("ForSequenceClassification")
     if not isinstance(config, EncoderConfig) or not classifier or model.report.missing:
         raise InputError(
-            f"{recipe.model} is no classifier: it is a {config.architectures[0]}\n"
+            f"{recipe.model} is not a classifier: it is a {config.architectures[0]}\n"
             f"expected a model that was fine-tuned on {task.folder}\n"
             f"{task.command} --model {recipe.model} makes one"
         )

@@ -43,7 +43,7 @@ def load_base(task: GlueTask, recipe: GlueRecipe) -> PretrainedBert:
     found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, EncoderConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no encoder, but a {found.architectures[0]}\n"
+            f"recipe: model {recipe.model!r} is not an encoder, but a {found.architectures[0]}\n"
             "GLUE's tasks are learnt by a classifier on an encoder\nname one: --set model=…"
         )
     same = (

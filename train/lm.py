@@ -8,7 +8,7 @@
 Everything happens in one go: documents are cut and packed into rows, a vocabulary is learnt for a
 new model, the model is trained with `flaxattn.train.loop`, judged on held-out documents by
 perplexity and bits per byte, and written to RUN/model as a Hugging Face directory. What it wrote as
-it learnt is in RUN/samples.jsonl. A killed run goes on where its last checkpoint stands when the
+it learnt is in RUN/samples.jsonl. A killed run continues where its last checkpoint stands when the
 same command is given again.
 """
 
@@ -83,7 +83,7 @@ def train_lm(
         files: text, JSONL or Parquet; the recipe's `documents` says how text is cut.
         folder: of the run; gets `tokenizer/`, `corpus/`, metrics, samples, checkpoints, and at the
             end `model/`, `curves.png` and `summary.json`.
-        recipe: every number of the run, and the model to go on from.
+        recipe: every number of the run, and the model to continue from.
         heldout_files: text to judge by; default a part of the documents of `files`.
         tokenizer: directory of an existing one; None for the model's own, or to learn one.
         command: what was typed, for the model card.
@@ -147,7 +147,7 @@ def prepare(
     bad: BadRows,
     given: Path | None = None,
 ) -> PreparedText:
-    """Load the model to go on from, find or learn a tokenizer, and tokenise the text once."""
+    """Load the model to continue from, find or learn a tokenizer, and tokenise the text once."""
     base = load_base(recipe)
     tokenizer = _tokenizer(files, folder, recipe, given, base)
     config = choose_config(recipe, tokenizer, base)

@@ -146,7 +146,7 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
         return [{name: row[name] for name in ("prompt", "text", "step")} for row in rows]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} is damaged: a line is no sample\nexpected prompt, text and step in each\n"
+            f"{path} is damaged: a line is not a sample\nexpected prompt, text and step in each\n"
             "copy the file again, or start the run again with --fresh"
         ) from error
 

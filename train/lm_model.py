@@ -41,14 +41,14 @@ _RESIDUAL = ("attention/output/kernel", "feed_forward/down/kernel")  # what adds
 
 
 def load_base(recipe: LanguageModelRecipe) -> PretrainedDecoder | None:
-    """The model that a run goes on from; None for a new one."""
+    """The model that a run continues from; None for a new one."""
     if not recipe.model:
         return None
     found = model_directory.read_config(hub.find(recipe.model))
     if not isinstance(found, LanguageModelConfig):
         raise InputError(
-            f"recipe: model {recipe.model!r} is no decoder, but a {found.architectures[0]}\n"
-            "next-word prediction goes on from a model that has learnt it\n"
+            f"recipe: model {recipe.model!r} is not a decoder, but a {found.architectures[0]}\n"
+            "next-word prediction continues from a model that has learnt it\n"
             "name a decoder with --model, such as a GPT-2 or a Llama"
         )
     recipe.check_model(found)

@@ -27,8 +27,8 @@ class LanguageModelRecipe(TextRecipe):
         architecture: of a new model, as a `model_type` of Hugging Face: gpt2, llama, qwen3, gemma2
             or another key of `flaxattn.models.decoder_types.TYPES`. What no setting here says is
             as that type has it: norms, activation, rotary positions, windows, soft caps.
-        model: what to go on from: built-in name, model directory or Hub id; it keeps its tokenizer
-            and its config. Empty for a new model.
+        model: what to continue from: built-in name, model directory or Hub id; it keeps its
+            tokenizer and its config. Empty for a new model.
         vocab_size: most tokens of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
@@ -221,7 +221,7 @@ class LanguageModelRecipe(TextRecipe):
         """Refuse settings that a given model contradicts.
 
         Args:
-            config: of the model that the run goes on from.
+            config: of the model that the run continues from.
 
         Raises:
             InputError: `block` is over its context, or its shape was asked to be another one.

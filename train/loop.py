@@ -79,7 +79,9 @@ class Stopping:
         """End the run, the state of `step` being saved."""
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
-        raise StopRequestedError(f"stopped and saved after update {step}; the same command goes on")
+        raise StopRequestedError(
+            f"stopped and saved after update {step}; the same command continues"
+        )
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self._signal:  # they mean it
@@ -154,7 +156,7 @@ class Run:
     without_gain: int = 0
 
     def progress(self) -> dict[str, Any]:
-        """The part that is no array, for a checkpoint."""
+        """The part that is not an array, for a checkpoint."""
         return {name: value for name, value in vars(self).items() if name != "state"}
 
 
@@ -238,6 +240,7 @@ def train(
             saved.save(done, now.state, now.progress())
         if requested and not last:
             saved.wait()
+            report.stopped(done)
             stop.leave(done)
 
 

@@ -84,9 +84,7 @@ class TrainingOptions:
             raise typer.Exit
         for name, value in {"--out": self.out, "--data": data}.items():
             if not value:
-                raise typer.BadParameter(
-                    "it is missing; see the example below --help", param_hint=name
-                )
+                raise typer.BadParameter("it is required, and was not given.", param_hint=name)
         assert self.out is not None
         folder = RunFolder(
             self.out,

@@ -47,7 +47,7 @@ def read_pairs(
         pairs = list(_of_lines(files[0], files[1], bad))
     else:
         raise InputError(
-            "this is no parallel text\n"
+            "this is not parallel text\n"
             f"received {', '.join(map(str, files)) or 'no file'}\n"
             "name two text files, source first, or tables: .tsv .csv .jsonl .parquet"
         )

@@ -77,7 +77,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
-        """The special ids and the tokens that go on with a word."""
+        """The special ids and the tokens that continue with a word."""
         t = tokenizer
         continuations = continuation_tokens(t)
         return cls(t.vocab_size, t.cls_id, t.sep_id, t.pad_id, t.mask_id, continuations)
@@ -405,7 +405,7 @@ def _whole_words(
     inside[:, 1:] &= candidates[:, :-1]
     inside[:, 0] = False
     starts = candidates & ~inside
-    word = np.where(candidates, np.cumsum(starts, axis=1), 0)  # from 1; 0 is no word
+    word = np.where(candidates, np.cumsum(starts, axis=1), 0)  # from 1; 0 is not a word
     places = word + np.arange(rows)[:, None] * (length + 1)
     sizes = np.bincount(places[candidates], minlength=rows * (length + 1)).reshape(rows, -1)
     order = np.argsort(np.where(starts, keys, _LAST), axis=1)

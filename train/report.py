@@ -68,6 +68,11 @@ class Reporter:
                 f"{_every(recipe.evaluate_every)}, saved {_every(recipe.checkpoint_every)} to "
                 f"{self._folder.path}{memory}"
             )
+            if 0 < recipe.steps <= recipe.warmup_steps:
+                self._progress.announce(
+                    f"the learning rate never reaches its peak: it warms up for "
+                    f"{recipe.warmup_steps:,} steps (warmup_steps) and trains {recipe.steps:,}"
+                )
             self._progress.expect("training", recipe.steps, "steps", before=self._first)
         return self
 
@@ -121,9 +126,16 @@ class Reporter:
         self._write(done, "heldout", metrics)
         if self._primary:
             self._progress.announce(f"step {done}/{self._recipe.steps}  held-out: {_line(metrics)}")
-        self._recorded = self._logged = time.monotonic()  # evaluating is no training time
+        self._recorded = self._logged = time.monotonic()  # evaluating is not training time
         self._operations = self._updates = 0
         return metrics
+
+    def stopped(self, done: int) -> None:
+        """Say that a run that was interrupted can continue."""
+        if self._primary:
+            self._progress.announce(
+                f"saved after update {done}; the same command continues the run"
+            )
 
     def _write(self, done: int, kind: str, metrics: dict[str, float]) -> None:
         _append(self._metrics, self._metric_rows.line({"step": done, "kind": kind, **metrics}))

@@ -31,8 +31,8 @@ class RunFolder:
     Attributes:
         path: the folder; made when first used.
         fresh: ignore an earlier run and start again.
-        fallback: where the newest checkpoint is damaged, go on from the one before it.
-        allow_changes: go on although recipe, data or tokenizer differ from the earlier run's.
+        fallback: where the newest checkpoint is damaged, continue from the one before it.
+        allow_changes: continue although recipe, data or tokenizer differ from the earlier run's.
         tensorboard: write TensorBoard's event files too.
     """
 
@@ -96,7 +96,7 @@ class RunFolder:
             raise CheckpointError(
                 f"{self.path} holds another run\n"
                 f"changed: {'; '.join(changes[:4])}{more}\n"
-                "start again with --fresh, go on all the same with --allow-changes, or name"
+                "start again with --fresh, continue all the same with --allow-changes, or name"
                 " another --out"
             )
 
@@ -122,7 +122,7 @@ def _unknown_run(path: Path, what: str) -> CheckpointError:
     return CheckpointError(
         f"{path} {what}\n"
         "so the recipe and data of its checkpoints are unknown\n"
-        "start again with --fresh, or go on all the same with --allow-changes"
+        "start again with --fresh, or continue all the same with --allow-changes"
     )
 
 

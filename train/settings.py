@@ -44,13 +44,13 @@ def read_recipe(
         name, equals, text = pair.partition("=")
         if not equals:
             raise InputError(
-                f"--set {pair!r} is no setting\nexpected key=value\nfor example --set steps=1000"
+                f"--set {pair!r} is not a setting\nexpected key=value\nfor example --set steps=1000"
             )
         try:
             values[name.strip()] = _loaded(text)
         except (yaml.YAMLError, ValueError) as error:
             raise InputError(
-                f"--set {pair!r}: the value is no YAML\n"
+                f"--set {pair!r}: the value is not YAML\n"
                 f"{str(error).splitlines()[0]}\n"
                 "quote it as YAML does"
             ) from error
@@ -75,6 +75,7 @@ def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:
     for name in values:
         if name not in types:
             near = difflib.get_close_matches(str(name)[:100], types, 1)
+            near = near or [known for known in types if _initials(known) == name]
             raise InputError(
                 f"{where}: no such setting {reprlib.repr(name)}\n"
                 + (f"the nearest is {near[0]!r}\n" if near else "")
@@ -86,6 +87,11 @@ def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:
         for name, value in values.items()
     }
     return kind(**checked)
+
+
+def _initials(name: str) -> str:
+    """First letters of the words of a setting: `lr` of `learning_rate`."""
+    return "".join(word[0] for word in name.split("_"))
 
 
 def to_yaml(recipe: Recipe) -> str:
@@ -100,10 +106,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = _loaded(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read recipe {path}\n{error.strerror}") from error
+        own = sorted(recipe.stem for recipe in Path(__file__).parent.glob("*.yaml"))
+        raise InputError(
+            f"cannot read recipe {path}: {error.strerror}\n"
+            f"name a YAML file, or a recipe of flaxattn: {', '.join(own)}"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
         line = str(error).splitlines()[0]
-        raise InputError(f"recipe {path} is no YAML\n{line}\nwrite key: value lines") from error
+        raise InputError(f"recipe {path} is not YAML\n{line}\nwrite key: value lines") from error
     if not isinstance(values, dict):
         raise InputError(
             f"recipe {path} holds no settings\n"
@@ -137,10 +147,11 @@ def _typed(name: str, value: Any, kind: Any, where: str, example: Any) -> Any:
     if type(value) in allowed:
         return value
     wanted = " or ".join("none" if t is NoneType else t.__name__ for t in allowed)
+    shown = f"'{name}={list(example)}'" if isinstance(example, tuple) else f"{name}={example}"
     raise InputError(
         f"{where}: {name} must be {wanted}\n"
         f"received {reprlib.repr(value)} of type {type(value).__name__}\n"
-        f"write for example {name}={example}"
+        f"write for example {shown}"
     )
 
 

@@ -206,7 +206,7 @@ def pruning_curve(
         Points from no head removed to all of them.
 
     Raises:
-        InputError: If a head is missing in the order or occurs twice, or the share is no share.
+        InputError: If a head is missing in the order or occurs twice, or the share is not a share.
     """
     if isinstance(order, HeadEffects):
         heads = [head for head, _, _ in reversed(order.ranked())]

@@ -219,8 +219,8 @@ def _check(
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which predicts no class or "
-            "token that attention heads lead to.\nLoad it with head= a masked language model or a "
-            "classifier of sequences, or take a decoder or encoder-decoder with its output layer."
+            "token that attention heads lead to.\nLoad it with the head of a masked language model "
+            "or of a classifier, or take a decoder or encoder-decoder with its output layer."
         )
     if not texts:
         raise InputError("texts: expected a list of one text or more, received none.")

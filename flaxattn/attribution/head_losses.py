@@ -233,11 +233,13 @@ def _check(
 ) -> None:
     known = (*CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
+        architecture = model.config.architectures[0]
+        names = [kind.__name__ for kind in known[:-2]]
+        own = [name for name in names if name.startswith(architecture.removesuffix("Model"))]
         raise InputError(
-            f"{model.name!r} is a {model.config.architectures[0]}, which has no loss that heads "
-            f"could be judged by.\nLoad it with head= one of "
-            f"{', '.join(kind.__name__ for kind in known[:-2])}, or take a language model or an "
-            "encoder-decoder with its output layer."
+            f"{model.name!r} is a {architecture}, which has no loss to judge heads by.\n"
+            f'Load it with a task head, such as head="{(own or names)[0]}", or take a language '
+            "model or an encoder-decoder with its output layer."
         )
     if not texts or batch < 1:
         raise InputError(

@@ -59,7 +59,7 @@ def logit_contributions(model: Pretrained, trace: Trace) -> Trace:
         A copy whose `predictions` have `heads`, `feed_forward`, `embedding` and `bias`.
 
     Raises:
-        InputError: If the model is no decoder that scores next tokens, or the trace has no
+        InputError: If the model is not a decoder that scores next tokens, or the trace has no
             predictions, or those of another model.
     """
     decoder, found = _checked(model, trace)

@@ -96,7 +96,7 @@ class PatchProgram:
         sweeps: Sides and directions.
         sides: All sides of the model's attention.
         frozen: Sites that keep the values of the base run on a path, but for the sender's; empty
-            where patched runs go on freely.
+            where patched runs continue freely.
         into: Sites of the receivers that a path ends in; empty for a path to the scores.
         estimates: Whether changes are estimated to first order, too.
     """

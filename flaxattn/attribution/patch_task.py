@@ -85,7 +85,7 @@ class PatchTask:
         return len(self.pairs.places)
 
     def batches(self) -> list[tuple[PatchBatch, int]]:
-        """The pairs in batches of one shape, with the number that are no repetition."""
+        """The pairs in batches of one shape, with the number that are not repetitions."""
         starts = range(0, self.count, self.batch)
         return [(self.pairs.rows(n, self.batch), min(self.batch, self.count - n)) for n in starts]
 
@@ -202,7 +202,7 @@ def _label_id(model: Any, pair: TextPair, answer: str) -> int:
     if answer.isdecimal() and int(answer) < len(labels):
         return int(answer)
     raise InputError(
-        f"{_named(pair)}: the answer {answer!r} is no label of {model.name!r}.\n"
+        f"{_named(pair)}: the answer {answer!r} is not a label of {model.name!r}.\n"
         f"Its labels are {', '.join(map(str, model.config.labels))}; their numbers count from 0."
     )
 

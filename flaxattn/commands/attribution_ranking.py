@@ -18,6 +18,7 @@ from flaxattn.commands.head_request import (
     Architecture,
     AsJson,
     LabelColumn,
+    Limit,
     Model,
     SecondColumn,
     TextColumn,
@@ -56,7 +57,7 @@ def faithfulness(
     random_orders: Annotated[
         int, typer.Option(min=1, help="Number of random orders for each text.")
     ] = 5,
-    limit: Annotated[int, typer.Option(min=1, help="Largest number of texts.")] = 100,
+    limit: Limit = None,
     truncate: Truncate = False,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     seed: Annotated[

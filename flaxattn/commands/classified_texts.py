@@ -74,7 +74,7 @@ def _parts(place: str, text: str, pairs: bool) -> tuple[str, ...]:
     parts = text.split("\t")
     if len(parts) != 2 or not all(part.strip() for part in parts):
         raise InputError(
-            f"{place} is no pair: it has {len(parts) - 1} tabs\n"
+            f"{place} is not a pair: it has {len(parts) - 1} tabs\n"
             "expected two texts with a tab between them\nleave out --pairs for single texts"
         )
     return tuple(parts)

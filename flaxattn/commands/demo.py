@@ -18,7 +18,7 @@ from rich.table import Table
 
 from flaxattn import __version__
 from flaxattn.corpus.sample_files import sample_files
-from flaxattn.files import write_text, written_whole
+from flaxattn.files import check_folder, write_text, written_whole
 from flaxattn.measures.head_measures import HeadMeasures, head_measures
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained.from_pretrained import from_pretrained
@@ -48,6 +48,7 @@ PAIRS = (
 
 def run(out: Path, model: str, console: Console) -> None:
     """Do the whole job and print what came of it."""
+    check_folder(out)
     with ProgressReporter() as progress:
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)

@@ -122,7 +122,7 @@ def _gguf(path: Path) -> Iterator[str]:
 
 def _config(directory: Path) -> Iterator[str]:
     path = directory / "config.json"
-    settings = _Noted(read_json(path))
+    settings = _ReadSettings(read_json(path))
     config = config_of(path, settings)
     kept = set(json.loads(config.further_settings)) - _OF_NO_COMPUTATION
     if isinstance(config, DecoderConfig):  # which keeps the whole file
@@ -194,7 +194,7 @@ def _opening(name: str) -> Finding:
     return Finding("opens", f"as {model.config.architectures[0]}")
 
 
-class _Noted(dict[str, Any]):
+class _ReadSettings(dict[str, Any]):
     """Settings that note which of them were read by name."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@
 
 import importlib.metadata
 import json
+import os
 import platform
 from typing import Any
 
@@ -29,18 +30,42 @@ _REQUESTS = {
 
 def report() -> dict[str, Any]:
     """Collect the facts."""
+    problem = missing_device()
     versions = {"flaxattn": __version__, "python": platform.python_version()}
     versions |= {name: _version(name) for name in _PACKAGES}
-    choices = {name: _choice(*request) for name, request in _REQUESTS.items()}
-    return {
+    facts: dict[str, Any] = {
         "versions": versions,
         "platform": f"{platform.system()} {platform.machine()}",
+        "models": built_in(),
+        "problem": problem or None,
+        "devices": [],
+        "kernels": {},
+        "choices": {},
+        "chosen": None,
+    }
+    if problem:
+        return facts
+    choices = {name: _choice(*request) for name, request in _REQUESTS.items()}
+    return facts | {
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "kernels": implementations(),
-        "chosen": choices["plain"]["kernel"],
         "choices": choices,
-        "models": built_in(),
+        "chosen": choices["plain"]["kernel"],
     }
+
+
+def missing_device() -> str:
+    """Say why jax cannot use the device that was chosen; empty where it can."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # jax raises either, some without a text
+        reason = (str(error).splitlines() or ["it finds no such device"])[0][:200]
+        chosen = os.environ.get("JAX_PLATFORMS") or "its default device"
+        return (
+            f"jax cannot use {chosen}\n{reason}\n"
+            "install jax for that device, or set JAX_PLATFORMS=cpu"
+        )
+    return ""
 
 
 def _choice(dtype: str, capture: Capture) -> dict[str, Any]:
@@ -67,6 +92,8 @@ def as_text() -> str:
     facts = report()
     lines = [f"{name:<12} {version}" for name, version in facts["versions"].items()]
     lines += [f"{'platform':<12} {facts['platform']}"]
+    if facts["problem"]:
+        lines += [f"{'device':<12} {line}" for line in facts["problem"].splitlines()]
     lines += [f"{'device':<12} {device}" for device in facts["devices"]]
     lines += [f"{'model':<12} {name}" for name in facts["models"]]
     for name, reason in facts["kernels"].items():

@@ -174,10 +174,13 @@ def extract(
     shard_texts: _ShardTexts = 4096,
     *,
     ray: RayFlags,
-    fresh: Annotated[
+    resume: Annotated[
         bool,
-        typer.Option("--fresh/--resume", help="Refuse a folder that already holds an extraction."),
-    ] = False,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Finish the extraction that the folder holds, or refuse it.",
+        ),
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Describe the job without writing anything.")
     ] = False,
@@ -208,7 +211,7 @@ def extract(
             id_column=id_column,
             input_format=input_format,
             shard=part,
-            fresh=fresh,
+            resume=resume,
             dry_run=dry_run,
             watcher=ExtractionProgress(progress),
             engine=ray.engine,
@@ -272,7 +275,7 @@ def _part(text: str | None) -> tuple[int, int] | None:
     found = re.fullmatch(r"(\d+)/(\d+)", text, re.ASCII)
     if not found or int(found[1]) >= int(found[2]):
         raise typer.BadParameter(
-            f"{text!r} is no part of a job; expected i/N with i from 0 to N - 1, such as 0/4.",
+            f"{text!r} is not a part of a job; expected i/N with i from 0 to N - 1, such as 0/4.",
             param_hint="--shard",
         )
     return int(found[1]), int(found[2])
@@ -285,7 +288,7 @@ def _stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one is meant
         raise StopRequestedError(
-            "stopped; finished shards are in the store, and the same command goes on"
+            "stopped; finished shards are in the store, and the same command continues"
         )
 
     before = signal.signal(signal.SIGTERM, stop)
@@ -327,7 +330,7 @@ def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
 
 def _label(name: str) -> str:
     return {
-        "bytes": "bytes before compression",
+        "bytes": "attention before compression",
         "there": "shards that were there",
         "written": "shards written",
         "missing": "shards missing",

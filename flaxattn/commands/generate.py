@@ -154,7 +154,7 @@ def _load(name: str) -> "PretrainedDecoder":
     if not isinstance(loaded, PretrainedDecoder):
         command = "translate" if isinstance(loaded, PretrainedSeq2Seq) else "view"
         raise InputError(
-            f"the model {name!r} does not go on with texts: it is a "
+            f"the model {name!r} does not continue texts: it is a "
             f"{loaded.config.architectures[0]}\n"
             f"name a GPT-2, or use this one with flaxattn {command}"
         )

@@ -160,7 +160,7 @@ class Request:
 
         if self.trees and not self.store:
             raise InputError(
-                f"--trees is for the texts of a store; {self.inputs[0]} is no store\n"
+                f"--trees is for the texts of a store; {self.inputs[0]} is not a store\n"
                 "leave out --trees, and give the CoNLL-U files as inputs"
             )
         found = [is_annotated(Path(name)) for name in (self.trees or self.inputs)]
@@ -236,6 +236,6 @@ def length_range(text: str | None) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)
     if not found or int(found[1]) > int(found[2]):
-        message = f"{text!r} is no range such as {_RANGE}."
+        message = f"{text!r} is not a range such as {_RANGE}."
         raise typer.BadParameter(message, param_hint="--lengths")
     return int(found[1]), int(found[2])

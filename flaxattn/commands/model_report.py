@@ -100,13 +100,13 @@ def uses(model: Pretrained) -> dict[str, str | None]:
 
 def _generation(model: Pretrained, others: tuple[str, ...]) -> str | None:
     if not hasattr(model, "generate"):
-        return "it is no language model and no encoder-decoder"
+        return "it is neither a language model nor an encoder-decoder"
     return _needs(model.config.architectures[0], others, _WRITES)
 
 
 def _answers(model: Pretrained, others: tuple[str, ...]) -> str | None:
     if not isinstance(model, PretrainedBert):
-        return "it is no encoder"
+        return "it is not an encoder"
     return _needs(model.config.architectures[0], others, ("ForQuestionAnswering",))
 
 

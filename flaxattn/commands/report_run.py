@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from flaxattn.errors import InputError
-from flaxattn.files import sha256_of
+from flaxattn.files import check_folder, sha256_of
 from flaxattn.measures.read_report import read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.reports.report import Report, facts_file, reports_in, write_report
@@ -84,6 +84,7 @@ class ReportRun:
             context.params.get("page", True),
         )
         run.check()
+        check_folder(run.path)
         run.progress.start()
         context.call_on_close(run.progress.stop)
         return run

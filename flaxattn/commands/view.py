@@ -19,6 +19,7 @@ from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.option_lists import named, numbers
 from flaxattn.commands.predicted_page import requested_predictions, with_contributions
 from flaxattn.commands.standard_input import IsText, check_no_path, given_text
+from flaxattn.files import check_writable
 
 if TYPE_CHECKING:
     from flaxattn.store.open_store import Store
@@ -247,6 +248,12 @@ def view(
         raise typer.BadParameter(
             f"{str(save_figure)!r} is none of {', '.join(_FIGURES)}.", param_hint="--save-figure"
         )
+    if out.suffix.lower() in _FIGURES:
+        raise typer.BadParameter(
+            f"a page is HTML; --save-figure {out} draws a figure.", param_hint="--out"
+        )
+    if not serve:
+        check_writable(out if save_figure is None else save_figure, "the page or figure")
     chosen = {
         "layer": layer,
         "layers": numbers(layers, "--layers"),
@@ -302,7 +309,7 @@ def _kind(source: str) -> str:
         if file.read(9)[8:] == b"{":  # where the header of a safetensors file begins
             return "trace"
     raise typer.BadParameter(
-        f"the file {source!r} is no trace. To read the text in it: flaxattn view - < FILE",
+        f"the file {source!r} is not a trace. To read the text in it: flaxattn view - < FILE",
         param_hint="SOURCE",
     )
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from flaxattn.commands.head_request import (
     Architecture,
     LabelColumn,
+    Limit,
     Model,
     SecondColumn,
     TextColumn,
@@ -42,7 +43,7 @@ def weights(
     text_column: TextColumn = "text",
     pair_column: SecondColumn = None,
     label_column: LabelColumn = None,
-    limit: Annotated[int, typer.Option(min=1, help="Largest number of texts.")] = 20,
+    limit: Limit = None,
     on_error: Annotated[str, typer.Option(help="Rows that cannot be used: fail or skip.")] = "fail",
     seed: Annotated[
         int, typer.Option(help="Random seed of the tokens that a masked model has to predict.")
@@ -55,7 +56,7 @@ def weights(
     with a row for each text, kind, side, layer and head, and weights.png. A head of -1 stands for
     all heads of a layer together, a layer of -1 for all layers.
 
-    Example: flaxattn weights corpus.txt --kinds norm,rollout -o WEIGHTS
+    Example: flaxattn weights corpus.txt --limit 20 --kinds norm,rollout -o WEIGHTS
     """
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.text_corpus import read_corpus

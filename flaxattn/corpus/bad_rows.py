@@ -50,7 +50,7 @@ FIXES: Mapping[str, str] = {
     "empty": "give it at least one word",
     "language": "name a language that it has, or add the translation",
     "duplicate-id": "give every row an id of its own, or leave out the id column",
-    "too-many-tokens": "shorten the text, or let --truncate cut it",
+    "too-many-tokens": "shorten the text, or pass truncate=True to cut it",
     "over-long": "split the sentences, or raise max_length",
     "label": "correct the label",
     "label-range": "correct the label",
@@ -98,7 +98,7 @@ class Problem(NamedTuple):
         where += f", column {self.column!r}" if self.column else ""
         found = f"received: {self.excerpt}\n" if self.excerpt else ""
         message = _one_line(f"{where}: {self.message}")
-        return f"{message}\n{found}{FIXES[self.code]}; --on-error skip goes on without"
+        return f"{message}\n{found}{FIXES[self.code]}"
 
 
 class BadRows:
@@ -116,7 +116,7 @@ class BadRows:
             raise InputError(f"on_error {policy!r} is unknown\nchoose one of {', '.join(POLICIES)}")
         if policy == "quarantine" and folder is None:
             raise InputError(
-                "on_error quarantine needs a folder for errors.jsonl\nname one with --out"
+                "on_error quarantine needs a folder for errors.jsonl\nname one, or choose skip"
             )
         self.policy, self.folder = policy, folder
         self.counts: Counter[str] = Counter()
@@ -133,7 +133,10 @@ class BadRows:
             InputError: under "fail": three lines with file, line and how to put it right.
         """
         if self.policy == "fail":
-            raise InputError(str(problem))
+            is_row = problem.line > 0 and problem.code not in WHOLE_FILE
+            # Only functions that name a folder have the argument.
+            skip = ', or pass on_error="skip" to leave it out' if is_row and self.folder else ""
+            raise InputError(f"{problem}{skip}")
         self.counts[problem.code] += 1
         self.lost += problem.line > 0 and problem.code not in WHOLE_FILE
         if self.policy == "quarantine":

@@ -155,7 +155,7 @@ def _document(
     for place, (word, marks) in enumerate(zip(words, marked, strict=True)):
         found = brackets(marks) if marks else []
         message = (
-            "these are no brackets of mentions" if found is None else opened.take(place, found)
+            "these are not brackets of mentions" if found is None else opened.take(place, found)
         )
         if message is not None:
             message = f"document {name!r}, word {word.form!r}: {message}"

@@ -192,7 +192,7 @@ def _tokens(
                     continue
                 message = "the line has an empty field, expected _ in its place"
             except (ParseException, ValueError, IndexError) as error:
-                message = f"this is no line of CoNLL-U: {error}"
+                message = f"this is not a line of CoNLL-U: {error}"
         return Problem(file, line.number, "", "conllu", message, excerpt(line.body))
     parsed = conllu.parse(comments + "1\t_\n\n")
     return rows, dict(parsed[0].metadata)

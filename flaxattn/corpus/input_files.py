@@ -93,9 +93,9 @@ def _parallel(pair: tuple[Name, Name]) -> tuple[Path, ...]:
     tables = [path for path in paths if kind_of(path) not in ("", "txt")]
     if len(paths) != 2 or tables or STDIN in map(str, paths):
         raise InputError(
-            f"{' and '.join(map(str, paths))} are no parallel text\n"
+            f"{' and '.join(map(str, paths))} are not parallel text\n"
             "expected two text files, of which line i belongs to line i\n"
-            "of a table, name the column of the second text: pair_column, --pair-column"
+            'of a table, name the column of the second text: pair_column="NAME"'
         )
     return paths
 
@@ -147,10 +147,12 @@ def _in_folder(folder: Path) -> list[Path]:
             by_kind.setdefault(kind_of(path), []).append(path)
     kinds = [kind for kind in _IN_FOLDERS if kind in by_kind]
     if len(kinds) != 1:
+        others = [kind for kind in by_kind if kind]
         held = f"files of several kinds: {', '.join(kinds)}" if kinds else "none of these"
+        suffix = by_kind[(kinds or others)[0]][0].suffix if kinds or others else ".jsonl"
         raise InputError(
             f"{folder} is a folder\nexpected Parquet, JSONL or Arrow files in it, found {held}\n"
-            f"name the files, for example '{folder / '*.jsonl'}'"
+            f"name the files, for example '{folder / f'*{suffix}'}'"
         )
     return by_kind[kinds[0]]
 
@@ -212,8 +214,7 @@ def _spooled(folder: Path | None, kind: str) -> Path:
             if there and sha256_of(target) != sha256_of(Path(draft)):
                 raise InputError(
                     f"standard input is not what {target} was made of\n"
-                    "give the same input, or none to go on with that file,"
-                    " or name another folder after --out"
+                    "give the same input, or none to use that file, or name another folder"
                 )
             os.replace(draft, target)
     finally:

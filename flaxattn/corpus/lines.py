@@ -123,7 +123,7 @@ def _plain(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
 
 
 def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
-    """The lines of a text file; those that are no UTF-8 come with their problem."""
+    """The lines of a text file; those that are not UTF-8 come with their problem."""
     number = 0
     try:
         with _plain(path) as file:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two text files, line by line: line i of one belongs to line i of the other.
 
-Files that have not the same number of lines are refused whatever is done with bad rows: from
+Files of different numbers of lines are refused whatever is done with bad rows: from
 somewhere on, every line would be given a wrong partner. What the two are, sentences or a source
 with its target, is not known here.
 """

@@ -60,7 +60,7 @@ def read_pronouns(paths: Iterable[Path], form: str, bad: BadRows) -> Iterator[Pr
     """
     if form not in _FORMS:
         raise InputError(
-            f"{form!r} is no form of files with pronouns\nchoose one of {', '.join(_FORMS)}"
+            f"{form!r} is not a form of files with pronouns\nchoose one of {', '.join(_FORMS)}"
         )
     for path in paths:
         for found in _FORMS[form](path, bad):

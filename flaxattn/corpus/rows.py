@@ -152,10 +152,10 @@ def _object(path: Path, line: Line, bad: BadRows) -> dict[str, Any] | None:
     except json.JSONDecodeError as error:
         cut = not line.ended
         code = "truncated" if cut else "json"
-        message = f"this is no JSON: {error.msg} at position {error.colno}"
+        message = f"this is not JSON: {error.msg} at position {error.colno}"
         message = "the file ends in the middle of an object" if cut else message
     except (ValueError, RecursionError) as error:
-        code, message = "json", f"this is no JSON: {str(error).splitlines()[0]}"
+        code, message = "json", f"this is not JSON: {str(error).splitlines()[0]}"
     bad.report(Problem(str(path), line.number, "", code, message, excerpt(line.body)))
     return None
 
@@ -170,7 +170,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(literal: str) -> Any:
-    raise _BadJsonError("nan-literal", f"{literal} is no JSON")
+    raise _BadJsonError("nan-literal", f"{literal} is not JSON")
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)

@@ -353,5 +353,5 @@ def _check_model(model: Pretrained, index: HeadIndex) -> None:
             raise InputError(
                 f"{index.path} was made with another model than {model.name!r}\n"
                 f"its {name} differ; it was made with {facts['name']!r}\n"
-                "name that one with --model, or build an index with this one"
+                "search with that model, or build an index with this one"
             )

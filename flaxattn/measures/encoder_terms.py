@@ -132,7 +132,7 @@ def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
 
 
 def _add_word_tokens(terms: Terms, layout: PositionLabels) -> None:
-    """Other tokens of the same word, and those of them that are no neighbours."""
+    """Other tokens of the same word, and those of them that are not neighbours."""
     words: dict[int, list[int]] = {}
     for place, word in enumerate(layout.spelt.tolist()):
         words.setdefault(word, []).append(place)

@@ -29,7 +29,7 @@ STRONGEST = "the strongest key of the query is a gold key"
 STRONGEST_PLAIN = "the strongest key of the query, special tokens left out, is a gold key"
 STRONGEST_WORD = "the strongest key of the word's first token, special tokens left out, is gold"
 _BROAD = ("own segment", "block", "other block")
-"""Sets of nearly all keys, which are no pairs."""
+"""Sets of nearly all keys, which are not pairs."""
 _TREES = {"governor": "each word and its governor", "dependent": "each word and its dependent"}
 _ABOUT = {
     "local": "each token and those up to two positions away",

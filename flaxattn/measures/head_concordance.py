@@ -202,9 +202,7 @@ def _common_side(reports: Sequence[ReportNumbers], side: str | None) -> str:
             for report, there in zip(reports, sides, strict=True)
         )
         requested = "No side is in all reports" if side is None else f"Not all reports have {side}"
-        raise InputError(
-            f"{requested}.\nThey have these: {each}.\nMake reports of one side: --side."
-        )
+        raise InputError(f"{requested}.\nThey have these: {each}.\nMake reports of one side.")
     return side
 
 

@@ -176,7 +176,7 @@ def _measure_cross(
 
 
 def _real(mask: Bool[np.ndarray, "B S"] | None, b: int, length: int) -> np.ndarray:
-    """Positions of a sequence that are no padding."""
+    """Positions of a sequence that are not padding."""
     return np.arange(length) if mask is None else np.flatnonzero(mask[b])
 
 

@@ -252,7 +252,7 @@ def single_traces(source: Trace | Sequence[Trace]) -> list[Trace]:
     for number, trace in enumerate(traces):
         if not isinstance(trace, Trace):
             raise InputError(
-                f"item {number} is no trace, received {type(trace).__name__}: {trace!r:.60}\n"
+                f"item {number} is not a trace, received {type(trace).__name__}: {trace!r:.60}\n"
                 "give a list of traces; or a model, with these as texts"
             )
     found = [one for trace in traces for one in ([trace] if len(trace) == 1 else trace)]
@@ -273,7 +273,7 @@ def _spec(spec: str | ScoreSpec) -> ScoreSpec:
         near = difflib.get_close_matches(found.kind, _KINDS, n=1)
         guess = f"did you mean the kind {near[0]!r}? " if near and found.name else ""
         raise InputError(
-            f"{' '.join(found).strip()!r} is no score\n"
+            f"{' '.join(found).strip()!r} is not a score\n"
             f"{guess}the kinds are {', '.join(_KINDS)}\n"
             "name the kind and the score, such as 'mean next' or 'score local'"
         )

@@ -66,7 +66,7 @@ def head_patterns(tally: ScoreAccumulator, *, alpha: float = 0.05) -> list[Label
         attention or lifts (multiples of uniform attention) that it was earned by.
 
     Raises:
-        InputError: If `tally` is no `ScoreAccumulator`.
+        InputError: If `tally` is not a `ScoreAccumulator`.
     """
     means = {c.name: m.mean for c, m in tally.moments.items() if c.kind == "pattern"}
     lifted = {

@@ -75,5 +75,5 @@ def _not_as_written(path: Path) -> InputError:
     return InputError(
         f"{path} is missing or damaged: it is not what flaxattn wrote\n"
         "no number of this report was read\n"
-        "copy the folder again, or run the command again with --overwrite"
+        "copy the folder again, or make the report again with overwrite=True"
     )

@@ -153,7 +153,7 @@ def _facts_file(path: Path) -> Path:
     if len(found) != 1:
         raise InputError(
             f"{path} holds {len(found)} reports, expected one.\n"
-            "Give the folder that a command named after --out, or the JSON file in it."
+            "Give the folder of one report, or its JSON file."
         )
     return found[0]
 

@@ -33,7 +33,7 @@ from flaxattn.measures.score_terms import ScoreSpec, Terms
 from flaxattn.trace.record import AttentionRecord
 
 NOTES = ("row_terms", "key_terms", "pair_terms", "hit_at", "hit_terms", "rare_at")
-"""Arguments of the step that are no model's."""
+"""Arguments of the step that are not model's."""
 _Numbers = dict[ScoreSpec, Float[np.ndarray, "*heads"]]
 
 
@@ -155,8 +155,8 @@ class ScoreSums:
         exact = {} if space is np else {"precision": jax.lax.Precision.HIGHEST}
         product = functools.partial(space.matmul, **exact)
         if self.rows:
-            # One product for all sources, with zeros where a score is no sum of a source: as fast
-            # as one for each, and a third fewer programs to compile.
+            # One product for all sources, with zeros where a score is not a sum of a source: as
+            # fast as one for each, and a third fewer programs to compile.
             rare = notes["rare_at"][None, :, None]
             names = list(dict.fromkeys(source for _, source in self.rows))
             rows = space.stack([source_of(name, stats, rare, space) for name in names], -2)

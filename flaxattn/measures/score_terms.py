@@ -152,7 +152,7 @@ def check_relations(relations: Sequence[str]) -> tuple[str, ...]:
     for relation in relations:
         if relation.split(":")[0] not in UNIVERSAL_RELATIONS:
             raise InputError(
-                f"{relation!r} is no relation between words in Universal Dependencies\n"
+                f"{relation!r} is not a relation between words in Universal Dependencies\n"
                 f"choose of {', '.join(UNIVERSAL_RELATIONS)}, or all"
             )
     if not relations:

@@ -35,7 +35,7 @@ def word_alignment(
     cross-attention belongs to the token that it wrote, `trace.written`, not to the one that the
     decoder read there. Tokens become words as in Clark et al. 2019, section 4.1: what a source word
     receives is the sum over its tokens, what a target word gives is the mean over its own. Special
-    tokens are no words.
+    tokens are not words.
     """
     found = []
     for b in range(len(trace)):
@@ -125,7 +125,7 @@ def read_pharaoh(line: str) -> tuple[set[Pair], set[Pair]]:
         link = _LINK.fullmatch(text)
         if link is None:
             raise InputError(
-                f"{shortened(text)!r} is no link between words, in the line {shortened(line)!r}.\n"
+                f"{shortened(text)!r} is not a link of words, in the line {shortened(line)!r}.\n"
                 "Expected i-j for a sure link, i?j or ipj for a possible one, numbers from 0."
             )
         pair = (int(link[1]), int(link[3]))

@@ -59,7 +59,7 @@ class BertConfig(HFConfig):
         rotary_frequencies: Angle per position of each pair of dimensions, where a checkpoint holds
             rounded ones; empty for those that follow from `rope_theta`.
         mask_token_id: Id of the mask, where `token_dropout` needs it.
-        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+        further_settings: JSON of the settings in `config.json` that are not fields, which `to_hf`
             writes back.
     """
 
@@ -96,7 +96,7 @@ class BertConfig(HFConfig):
     def __post_init__(self) -> None:
         if self.model_type not in BERT_VARIANTS:
             raise CheckpointError(
-                f"model_type {self.model_type!r} is no variant of BERT.\n"
+                f"model_type {self.model_type!r} is not a variant of BERT.\n"
                 f"Choose one of {', '.join(BERT_VARIANTS)}."
             )
         if self.embedding_size is None:

@@ -31,11 +31,11 @@ class BertVariant:
 
     Attributes:
         prefix: What Hugging Face's class names of the family begin with.
-        heads: What they go on with.
+        heads: What they continue with.
         defaults: Settings that a `config.json` may leave out, where the default is not BERT's.
         keys: Name in `config.json` by field of `BertConfig`, where it is another; None where the
             family has no such setting.
-        further: Fields of `BertConfig` that this family has and BERT has not.
+        further: Fields of `BertConfig` that this family has and BERT does not have.
         supported: Settings with the one value, or the values, that are implemented.
         positions_from_ids: Whether positions are counted over ids that are not padding, from
             `pad_token_id` + 1.

@@ -35,7 +35,7 @@ class HFConfig:
     """Base of the configurations, which are frozen dataclasses with Hugging Face's field names.
 
     Attributes:
-        further_settings: JSON object of the settings of a `config.json` that are no fields, which
+        further_settings: JSON object of the settings of a `config.json` that are not fields, which
             are written back as they are. Configurations that differ in them alone are equal.
         activation_key: Setting that names the feed-forward activation.
     """

@@ -96,7 +96,7 @@ class DecoderConfig(HFConfig):
         problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
-        further_settings: The whole `config.json` that it was read from; keys that are no fields
+        further_settings: The whole `config.json` that it was read from; keys that are not fields
             are written back as they are.
     """
 

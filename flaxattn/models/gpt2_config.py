@@ -58,7 +58,7 @@ class GPT2Config(HFConfig):
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
         pruned_heads: Numbers of the heads that each layer lacks; empty if none lacks any.
-        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+        further_settings: JSON of the settings in `config.json` that are not fields, which `to_hf`
             writes back.
     """
 

@@ -47,7 +47,7 @@ def visible(
     held = positions >= 0
     if mask is None:
         if rows > 1:
-            raise ValueError("sequences that share a cache go on by one token, with a mask")
+            raise ValueError("sequences that share a cache continue by one token, with a mask")
         return jnp.broadcast_to(held[None], (groups, room))
     if mask.shape[-1] == rows * room:  # every position has its slot
         visible = mask.reshape(-1, rows, room) & held[None, None]

@@ -279,7 +279,7 @@ class MultiHeadAttention(nn.Module):
         """Several positions at once, which follow those in the cache."""
         groups, _, rows, room, _ = self.get_variable("cache", "key").shape
         if rows > 1:
-            raise ValueError("sequences that share a cache go on by one token, with a mask")
+            raise ValueError("sequences that share a cache continue by one token, with a mask")
         if self.window is None:
             pairs = zip(self._cached(), (k, v), strict=True)
             k, v = (kv_cache.appended(*pair, start) for pair in pairs)

@@ -51,7 +51,7 @@ class RnnConfig(HFConfig):
         labels: Names of the classes of a classifier.
         problem_type: What a classifier solves, as Hugging Face names it; None to tell from labels.
         architectures: Name of the class.
-        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+        further_settings: JSON of the settings in `config.json` that are not fields, which `to_hf`
             writes back.
     """
 

@@ -74,7 +74,7 @@ class Seq2SeqConfig(HFConfig):
         forced_bos_token_id: Id that generation writes first, where given.
         forced_eos_token_id: Id that generation writes last at its limit, where given.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
-        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+        further_settings: JSON of the settings in `config.json` that are not fields, which `to_hf`
             writes back.
     """
 

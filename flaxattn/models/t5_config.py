@@ -68,7 +68,7 @@ class T5Config(HFConfig):
         problem_type: Hugging Face's hint for the loss of a classifier, kept as it is.
         labels: Class names of a classifier, in id order.
         architectures: Hugging Face class names; the first one says which head a checkpoint has.
-        further_settings: JSON of the settings in `config.json` that are no fields, which `to_hf`
+        further_settings: JSON of the settings in `config.json` that are not fields, which `to_hf`
             writes back.
     """
 

@@ -71,7 +71,7 @@ def classify(
         Labels of the text, the likeliest first; for several texts a list of these.
 
     Raises:
-        InputError: For a model that is no sequence classifier or has no tokenizer, a text that
+        InputError: For a model that is not a sequence classifier or has no tokenizer, a text that
             cannot be read, or scores that are NaN.
     """
     if not isinstance(model.module, CLASSIFIERS):

@@ -101,8 +101,8 @@ class OnlineMoments:
         unknown = [repr(kind) for kind in kinds if kind not in KINDS]
         if unknown or not kinds:
             raise InputError(
-                f"Running: {', '.join(unknown) or 'nothing'} is no reduction.\n"
-                f"Name what to reduce: {', '.join(KINDS)}."
+                f"reduce: {', '.join(unknown) or 'nothing'} is not a reduction.\n"
+                f"Expected one or more of {', '.join(KINDS)}."
             )
         self.kinds = tuple(kind for kind in KINDS if kind in kinds)
         self._found: dict[tuple[str, str], _Block] = {}  # by side and statistic

@@ -243,7 +243,7 @@ class ProgressReporter:
         try:
             self._stream.write("".join(f"{one}\n" for one in lines))
             self._stream.flush()
-        except (AttributeError, OSError, ValueError):  # nobody reads it, which is no error
+        except (AttributeError, OSError, ValueError):  # nobody reads it, which is not an error
             self._ended.set()
 
 

@@ -78,7 +78,7 @@ def measure_for(model: Pretrained, pairs: bool) -> Measure:
         if pairs:
             raise InputError(
                 f"The model {model.name!r} is a {config.architectures[0]}, which reads no pairs.\n"
-                "Leave out --pair-column."
+                "Leave the column of the second text out."
             )
         return lambda texts, _: _one_sequence(reader.count(texts), limit)
     writer = model.target_reader or reader

@@ -85,7 +85,7 @@ def advanced(
     grown = _take(beams.running, parents).at[:, :, place].set(tokens)
     step = beams.step + 1
     ends = decoding.ends(tokens) | (step >= decoding.max_new_tokens)
-    # Open hypotheses: the best N that go on.
+    # Open hypotheses: the best N that continue.
     following, order = jax.lax.top_k(jnp.where(ends, NEVER, scores), count)
     # Finished ones: the best N of the old ones and those that just ended among the best N.
     stops = decoding.early_stopping is True

@@ -93,7 +93,7 @@ class Decoding:
             raise InputError(
                 "temperature must be above 0 and top_p in (0, 1], received "
                 f"{self.temperature} and {self.top_p}\n"
-                "for the best token at every step, leave them and do_sample out"
+                "leave both out for the best token at every step"
             )
         if not 0 <= self.min_p <= 1:
             raise InputError(

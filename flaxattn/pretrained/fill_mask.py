@@ -60,8 +60,8 @@ def fill_mask(
         texts a list of these.
 
     Raises:
-        InputError: For a model that is no masked language model, a text without mask, a `k` below
-            1 or above the size of the vocabulary, or scores that are NaN.
+        InputError: For a model that is not a masked language model, a text without mask, a `k`
+            below 1 or above the size of the vocabulary, or scores that are NaN.
     """
     tokenizer = _checked(model, k)
     texts = text_list(text)

@@ -134,7 +134,10 @@ def _handle(config: ModelConfig) -> type[Pretrained]:
 
 
 def _dtype(dtype: Dtype | None) -> Any:
-    kind = jnp.dtype("float32" if dtype is None else dtype)
+    try:
+        kind = jnp.dtype("float32" if dtype is None else dtype)
+    except TypeError as error:
+        raise InputError(f"dtype {dtype!r}: expected one of {', '.join(_DTYPES)}.") from error
     if kind.name not in _DTYPES:
         raise InputError(f"dtype {kind.name}: expected one of {', '.join(_DTYPES)}.")
     return kind

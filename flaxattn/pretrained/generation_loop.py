@@ -86,7 +86,7 @@ def begun(
 
 
 def unfinished(now: Writing, until: int | Int[Array, ""]) -> Bool[Array, ""]:
-    """Return whether any sequence can go on."""
+    """Return whether any sequence can continue."""
     text = now.text
     still = text.open.any() if isinstance(text, Beams) else ~text.ended.all()
     return (text.step < until) & still

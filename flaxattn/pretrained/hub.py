@@ -68,7 +68,7 @@ def find(
             f"Give the directory that holds it: {path.parent}."
         )
     if isinstance(name, Path) or not _HUB_ID.fullmatch(text) or ".." in text or "--" in text:
-        raise CheckpointError(_unknown(text, "it is no directory and cannot be a Hub id"))
+        raise CheckpointError(_unknown(text, "it is not a directory and cannot be a Hub id"))
     offline = local_files_only or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
     return _snapshot(text, revision, cache_dir, offline)
 
@@ -100,7 +100,7 @@ def _snapshot(name: str, revision: str | None, cache_dir: str | Path | None, off
         ) from error
     except errors.HFValidationError as error:
         raise CheckpointError(
-            _unknown(name, "it is no directory and cannot be a Hub id")
+            _unknown(name, "it is not a directory and cannot be a Hub id")
         ) from error
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
         raise UnavailableError(_unreachable(name, offline)) from error

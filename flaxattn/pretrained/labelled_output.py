@@ -73,7 +73,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name}: this is no array: {error}.") from error
+        raise InputError(f"{name}: this is not an array: {error}.") from error
     if array.dtype.kind not in "iubf":
         raise InputError(f"{name}: expected numbers, received dtype {array.dtype}.")
     return array

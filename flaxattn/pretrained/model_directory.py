@@ -54,7 +54,7 @@ def read_config(directory: str | Path) -> ModelConfig:
     if not path.is_file():
         held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
         raise CheckpointError(
-            f"{directory} is no model directory: it has no config.json.\nIt holds {held}.\n"
+            f"{directory} is not a model directory: it has no config.json.\nIt holds {held}.\n"
             "Give a directory written by save_pretrained."
         )
     return config_of(path, tensor_file.read_json(path))
@@ -165,7 +165,7 @@ def _matched(
     numbered = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {p: [found[name] for name in names if name in found] for p, names in numbered.items()}
     for name in {name for names in held.values() for name in names}:
-        files.dtype(name)  # which refuses what are no floats
+        files.dtype(name)  # which refuses what are not floats
     return {path: names for path, names in held.items() if names}, rows, report
 
 

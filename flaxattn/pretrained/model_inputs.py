@@ -53,7 +53,7 @@ def whole(name: str, value: Any) -> Any:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"{name}: this is no array: {error}.\nPass rows of equal length, padded."
+            f"{name}: this is not an array: {error}.\nPass rows of equal length, padded."
         ) from error
     kinds = "iubf" if name.endswith("attention_mask") else "iu"
     if array.dtype.kind not in kinds:
@@ -94,7 +94,12 @@ def _check(name: str, array: Any, shape: tuple[int, ...], ids: str, end: int, me
 
 
 def check_capture(capture: Capture, layers: int, heads: int) -> None:
-    """Check that a request names layers and heads that the model has."""
+    """Check that a request is one, and names layers and heads that the model has."""
+    if not isinstance(capture, Capture):
+        raise InputError(
+            f"capture is {capture!r:.60}, expected a Capture.\n"
+            "Give one such as fa.Capture(weights=True)."
+        )
     if not heads:
         raise InputError(
             "this model has no attention: there is nothing to trace.\n"

@@ -110,7 +110,7 @@ class Family:
         chosen: Whether a row holds for a configuration, where a parameter has several.
         written: Names that are written too: a copy of which tensor, if which other one is there.
         extra: What is added to a size.
-        constants: Tensors that are no parameters but are written: from the configuration.
+        constants: Tensors that are not parameters but are written: from the configuration.
     """
 
     name: str

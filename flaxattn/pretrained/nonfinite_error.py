@@ -14,10 +14,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.trace.nonfinite import NonFinite
 
-_GO_ON = (
-    "to go on and leave cells blank, use --allow-nonfinite where a command has it "
-    "(in Python allow_nonfinite=True)"
-)
+_GO_ON = "correct the model, or pass allow_nonfinite=True to leave their cells blank"
 
 
 class Place(NamedTuple):
@@ -82,7 +79,7 @@ def check_dtype(capture: Capture, allow_nonfinite: bool) -> None:
     if allow_nonfinite and capture.weights and capture.dtype == "uint8":
         raise InputError(
             "weights as uint8 cannot hold NaN, which would be stored as 0\n"
-            "choose dtype float16, or leave out --allow-nonfinite (in Python allow_nonfinite)"
+            'choose dtype="float16", or leave allow_nonfinite out'
         )
 
 

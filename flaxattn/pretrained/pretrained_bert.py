@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables
 from flaxattn.models.bert_layers import default_positions
@@ -101,6 +101,7 @@ class PretrainedBert(Pretrained):
             out = out.replace(attentions=Trace.from_variables(variables).attentions)
         return answered(self.config, out, {"labels": labels, **of_heads}, return_dict)
 
+    @check_arguments(0)
     def trace(
         self,
         text: str | Sequence[str],

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables
 from flaxattn.models.causal_lm import CausalLM
@@ -247,6 +247,7 @@ class PretrainedDecoder(ChatModel):
         defaults = {"max_new_tokens": 64, "eos": c.end_ids, "pad": pad}
         return settled(defaults, self.generation, settings, prompt, limit)
 
+    @check_arguments(0)
     def trace(
         self,
         text: Prompts,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import position_tables
 from flaxattn.models.losses import IGNORED
@@ -233,6 +233,7 @@ class PretrainedSeq2Seq(SourceReader):
         """True where the model has the scores of a next token."""
         return isinstance(self.module, Seq2SeqLM | RnnLM)
 
+    @check_arguments(0)
     def trace(
         self,
         text: str | Sequence[str],

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
+from flaxattn.errors import check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered
@@ -45,6 +46,7 @@ class PretrainedT5Encoder(SourceReader):
         )
         return answered(self.config, out, {"labels": labels}, return_dict)
 
+    @check_arguments(0)
     def trace(
         self,
         text: str | Sequence[str],

@@ -185,7 +185,8 @@ class SentenceModules:
             found = [(str(m["type"]), m.get("path")) for m in listed]
         except (ValueError, RecursionError, TypeError, LookupError, AttributeError) as error:
             raise CheckpointError(
-                f"{self.directory}/{MODULES} is no list of modules: {error}.\nFetch the file again."
+                f"{self.directory}/{MODULES} is not a list of modules: {error}.\n"
+                "Fetch the file again."
             ) from error
         modules = []
         for number, (kind, path) in enumerate(found):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from flaxattn.errors import InputError
 
-_UNREADABLE = "\ufffd"  # what decoders make of bytes that are no character
+_UNREADABLE = "\ufffd"  # what decoders make of bytes that are not a character
 _MOST_BYTES = 3  # of a character of UTF-8 that is not complete
 
 

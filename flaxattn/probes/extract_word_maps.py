@@ -44,7 +44,7 @@ def word_maps(
         Maps of a sentence.
 
     Raises:
-        InputError: For a model that is no BERT, or a sentence that cannot be used.
+        InputError: For a model that is not a BERT, or a sentence that cannot be used.
         UnavailableError: If memory does not suffice for small batches.
     """
     if not isinstance(model, PretrainedBert):

@@ -97,7 +97,7 @@ def head_coreference(
         between 0 and 1.
 
     Raises:
-        InputError: For a model that is no BERT, an unknown form, a text that cannot be used, or
+        InputError: For a model that is not a BERT, an unknown form, a text that cannot be used, or
             none in which a mention has a right candidate.
     """
     other = None if chosen_on is None else _counted(model, chosen_on, form, pooling, reading)

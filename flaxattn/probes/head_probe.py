@@ -110,8 +110,8 @@ def head_probe(
         the fitted parser with its scores where there are sentences to fit it to.
 
     Raises:
-        InputError: For a model that is no BERT, a sentence that cannot be used, no sentence with a
-            relation, or `untrained` without `train`.
+        InputError: For a model that is not a BERT, a sentence that cannot be used, no sentence with
+            a relation, or `untrained` without `train`.
     """
     if train is None:
         if untrained:
@@ -133,7 +133,7 @@ def head_probe(
     if any(np.isnan(words.weights).any() for words in (*others, *texts)):
         raise InputError(
             "a parser is fitted to the attention of all heads, and that of some is NaN\n"
-            "probe the heads by themselves: leave train out (on the command line --train)"
+            "probe the heads by themselves: leave train out"
         )
     reading.watch("fitting a parser", 0)
     judged = judge_parsing(others, texts, untrained=random, penalty=penalty, seed=seed)
@@ -188,7 +188,7 @@ def structural_probe(
         A probe of each hidden state and its scores: shares and rank correlations between 0 and 1.
 
     Raises:
-        InputError: For a layer that the model has not, or a sentence that cannot be used.
+        InputError: For a layer that the model lacks, or a sentence that cannot be used.
     """
     fitting = fitting or Fitting()
     kinds = [[*each_sentence(some, reading.problems)] for some in (train, trees)]
@@ -257,7 +257,7 @@ def label_probe(
         Probes of all hidden states, their scores, and which is best.
 
     Raises:
-        InputError: For unknown labels, a layer that the model has not, a sentence that cannot be
+        InputError: For unknown labels, a layer that the model lacks, a sentence that cannot be
             used, or sentences without two of the labels.
     """
     word_labels(labels)

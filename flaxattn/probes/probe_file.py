@@ -146,7 +146,7 @@ def load_probe(path: str | os.PathLike[str]) -> SavedProbe:
         The probe, and the notes that were written beside it.
 
     Raises:
-        InputError: If there is no such file, it is no probe, or it is damaged.
+        InputError: If there is no such file, it is not a probe, or it is damaged.
     """
     notes, tensors = unpacked(_KIND, path)
     return _probe(Path(path), notes, tensors)

@@ -198,7 +198,7 @@ _SHARED = 0.1  # of the sentences: corpora share some longer ones too
 
 
 def _best_offset(texts: Sequence[WordMaps]) -> int:
-    """The commonest offset from a word that is no punctuation to its governor."""
+    """The commonest offset from a word that is not punctuation to its governor."""
     offsets: Counter[int] = Counter()
     for words in texts:
         there = ~words.punctuation & (words.governors >= 0)

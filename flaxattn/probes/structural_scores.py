@@ -36,7 +36,7 @@ class StructuralScores(NamedTuple):
     """Scores of a structural probe against trees.
 
     Attributes:
-        uuas: Share of undirected edges between words that are no punctuation, that the least
+        uuas: Share of undirected edges between words that are not punctuation, that the least
             spanning tree of its distances between these words has too.
         distance_spearman: Correlation of its distances from a word with those of the tree: averaged
             over words, then over lengths of sentences from 5 to 50.

@@ -30,7 +30,7 @@ from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.tokenize_texts import groups_of
+from flaxattn.pipeline.tokenize_texts import groups_of, tokenize
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.evidence import (
@@ -257,9 +257,9 @@ def of_models(
     if second is None and any(model.masks().get("cross_attn_head_mask") for model in models):
         raise InputError(
             "Encoder-decoders are compared on texts with targets, received texts alone.\n"
-            "Give the targets: text_b=, or --pair-column with the name of their column."
+            "Give the targets as the second texts."
         )
-
+    _check_tokens(models, next(iter(plain_texts(texts, second))), reading.truncate)
     read: dict[str, Any] = {
         "truncate": reading.truncate,
         "allow_nonfinite": reading.allow_nonfinite,
@@ -283,6 +283,17 @@ def of_models(
 
     about = describe_texts(texts, second) if data is None else data
     return ComparedTraces(names, about, len(texts), traces, some, text)
+
+
+def _check_tokens(models: Sequence[Pretrained], text: Text, truncate: bool) -> None:
+    """Refuse models that do not read the first text as the same tokens."""
+    read = [tokenize(model, [text], truncate)[0].metadata.tokens for model in models]
+    if read[0] != read[1]:
+        one, other = (f"{tokens[0][:6]}"[:60] for tokens in read)
+        raise InputError(
+            f"{models[0].name} and {models[1].name} read texts as other tokens\n"
+            f"the first as {one} and {other}\ncompare models with one tokenizer"
+        )
 
 
 def of_traces(
@@ -330,7 +341,7 @@ def of_stores(first: Any, second: Any, limit: int | None) -> ComparedTraces:
     if (limit is None and len(one) != len(other)) or len(other) < count:
         raise InputError(
             f"{one.path} has {len(one):,} texts, {other.path} {len(other):,}\n"
-            f"compare stores of the same texts, or the first of both: --limit {least}"
+            f"compare stores of the same texts, or the first of both with limit={least}"
         )
 
     def traces() -> Pairs:

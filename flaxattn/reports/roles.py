@@ -168,7 +168,7 @@ def _no_role(heads: ReportedHeads, corpus: ScoredCorpus) -> str:
     return (
         f"{heads.name} holds no statistic that a role is scored by\n"
         f"it shows {', '.join(known) or 'nothing'}, see flaxattn stats\n"
-        "extract again: --capture weights, or --stats received for cls, sep and delimiter"
+        "extract again with weights; the statistic received suffices for cls, sep and delimiter"
     )
 
 

@@ -125,7 +125,7 @@ def stats_report(
         if not means:
             raise InputError(
                 f"{heads.name} holds no statistic whose mean describes a head\n"
-                "extract again: --stats entropy,distance,max,sum_sq,received, or --capture weights"
+                "extract again with weights, or with entropy, distance, max, sum_sq and received"
             )
         known = head_patterns(tally) if not corpus.refused else []
         claims = measure_claims(tally, known, corpus.evidence)

@@ -115,7 +115,7 @@ def _weights(trace: Trace) -> dict[str, AttentionRecord]:
     if not sides:
         raise InputError(
             "this format is of attention weights, and the store holds none\n"
-            "export --format npz or csv, or extract with --capture weights"
+            "export as npz or csv, or extract again with weights"
         )
     for record in sides.values():
         record.require_whole("This format")
@@ -168,7 +168,7 @@ _TOKEN = ["example", "side", "position", "token", "written", "word", "segment", 
 
 
 class _Table:
-    """A CSV file whose cells are no formulas."""
+    """A CSV file whose cells are not formulas."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", newline="")

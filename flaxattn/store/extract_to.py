@@ -51,7 +51,7 @@ _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
 
 
-@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "fresh", "input_format"))
+@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "resume", "input_format"))
 def extract_to(
     store: Name,
     model: Models,
@@ -115,7 +115,7 @@ def extract_to(
         **options: `truncate`, `on_error`, `seed`, `limit`, `reduce`, `shard_bytes` and
             `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers` and
             `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input and
-            of files without an extension (default txt); `fresh=True` refuses a folder that holds
+            of files without an extension (default txt); `resume=False` refuses a folder that holds
             an extraction.
 
     Returns:
@@ -128,7 +128,7 @@ def extract_to(
         StoreError: The disk has too little room, or a shard cannot be written.
         UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """
-    fresh, input_format = options.pop("fresh", False), options.pop("input_format", None)
+    resume, input_format = options.pop("resume", True), options.pop("input_format", None)
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
     check_dtype(capture, how.allow_nonfinite)
@@ -143,7 +143,7 @@ def extract_to(
         if dry_run:
             return survey(folder, model, spec, watcher)
         stack.enter_context(claimed(folder, part))
-        if fresh:
+        if not resume:
             refuse_started(folder)
         commit = stack.enter_context(engine_of(engine, ray_options, how))
         return run(folder, model, spec, how, part=part, watcher=watcher, commit=commit)
@@ -219,7 +219,7 @@ def _room(store: Path, works: Sequence[StoreWork], todo: Sequence[int]) -> int:
     if needed > free:
         raise StoreError(
             f"{store} needs up to {needed:,} bytes for {len(todo)} shards; {free:,} are free\n"
-            "free some space, and the same call goes on\n"
+            "free some space, and the same call continues the job\n"
             "or ask for less into a new folder: layers, heads, uint8, statistics, not weights"
         )
     return free
@@ -249,7 +249,7 @@ def refuse_started(store: Path) -> None:
     if read_plan(store) is not None:
         raise InputError(
             f"{store} holds an extraction\n"
-            "leave out --fresh to finish it, or name another folder after --out"
+            "leave resume=False out to finish it, or name another folder"
         )
 
 

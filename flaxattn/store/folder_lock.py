@@ -59,9 +59,7 @@ def _opened(folder: Path, name: str) -> TextIO:
     except OSError as error:
         in_place = isinstance(error, FileExistsError | NotADirectoryError)
         reason = "a file is in its place" if in_place else error.strerror
-        raise InputError(
-            f"cannot write to {folder}\n{reason}\nname another folder after --out"
-        ) from error
+        raise InputError(f"cannot write to {folder}\n{reason}\nname another folder") from error
 
 
 def _take(lock: TextIO, folder: Path, shared: bool = False) -> None:
@@ -77,7 +75,7 @@ def _take(lock: TextIO, folder: Path, shared: bool = False) -> None:
         raise InputError(
             f"another run is at work in {folder}\n"
             f"{holder} holds it\n"
-            "wait for it, or name another folder after --out"
+            "wait for it, or name another folder"
         ) from error
 
 

@@ -120,7 +120,7 @@ def check_head_number(store: Store, number: HeadNumber) -> None:
         raise InputError(
             f"This store has no statistic {number.statistic:.40} of {number.side}.\n"
             f"It has {', '.join(about.statistics)}.\n"
-            "To have another, extract with --stats entropy,distance,max"
+            "To have another, extract again with that statistic."
         )
     for name, requested, there in (
         ("layer", number.layer, about.layers),
@@ -137,7 +137,7 @@ def no_statistics() -> InputError:
     """The error of a store without a statistic of heads that has a mean."""
     return InputError(
         "This store holds no statistic that is one number per token.\n"
-        "To have one, extract with --stats entropy,distance"
+        "To have one, extract again with statistics, such as entropy and distance."
     )
 
 

@@ -145,8 +145,8 @@ class ExtractionProgress(Watcher):
         size = sum(shard.bytes for shard in shards)
         self._progress.announce(
             f"{report.texts:,} texts, {report.tokens:,} tokens: {len(shards)} of {report.shards} "
-            f"shards to compute{there}, at most {readable_size(size)}; "
-            f"{readable_size(free)} are free"
+            f"shards to compute{there}; at most {readable_size(size)} of attention, beside the "
+            f"tables of texts and tokens; {readable_size(free)} are free"
         )
         if shards:
             self._progress.announce("the time left is known after the first shard")

@@ -181,7 +181,7 @@ def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"this is no plan of an extraction\n{reason.splitlines()[0]}\n"
+            f"this is not a plan of an extraction\n{reason.splitlines()[0]}\n"
             "restore plan.json, or extract into another folder"
         ) from error
     return plan

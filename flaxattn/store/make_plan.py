@@ -151,13 +151,13 @@ def _unusable(path: Path, reason: str) -> InputError:
 
 
 def check_same(store: Path, found: JobPlan, request: JobPlan) -> None:
-    """Refuse to go on with a store of another plan, or with one whose plan was damaged."""
+    """Refuse to continue with a store of another plan, or with one whose plan was damaged."""
     check_plan_files(store, found.sha256)
     if changes := found.compare(request):
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise InputError(
             f"{store} holds another extraction\nchanged: {'; '.join(changes[:4])}{more}\n"
-            "put it back as it was, or name another folder after --out"
+            "put it back as it was, or name another folder"
         )
 
 

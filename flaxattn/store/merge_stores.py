@@ -80,7 +80,7 @@ def check_sources(sources: Sequence[Path], out: Path, *, copy: bool = False) -> 
                 "only stores with the same plan.json belong together"
             )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is in use\nname a new folder after --out")
+        raise InputError(f"{out} is in use\nname a new folder")
     if copy:
         sizes: dict[int, int] = {}
         for store in stores:
@@ -90,7 +90,7 @@ def check_sources(sources: Sequence[Path], out: Path, *, copy: bool = False) -> 
         if needed > (free := shutil.disk_usage(place).free):
             raise StoreError(
                 f"{out} needs {needed:,} bytes for {len(sizes)} shards; {free:,} are free\n"
-                "free some space, or leave out --copy to link the files"
+                "free some space, or link the files in place of copying them"
             )
     return stores
 

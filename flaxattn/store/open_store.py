@@ -282,7 +282,7 @@ class Store:
         if not tables:
             raise InputError(
                 f"{self.path} holds no statistics {'yet' if not shards else 'of heads'}\n"
-                "extract with --stats entropy,distance"
+                "extract again with statistics, such as entropy and distance"
             )
         with consistent(self.path / SHARDS):
             return pa.concat_tables(tables, promote_options="default")
@@ -321,7 +321,9 @@ class Store:
         shards = [self.shard(number) for number in self.shards]
         tables = [shard.table(REDUCTIONS) for shard in shards if REDUCTIONS in shard]
         if not tables:
-            raise InputError(f"{self.path} holds no reductions\nextract with --reduce")
+            raise InputError(
+                f"{self.path} holds no reductions\nextract again with reductions, such as offsets"
+            )
         with consistent(self.path / SHARDS):
             return summed(pa.concat_tables(tables))
 
@@ -345,14 +347,14 @@ def read_plan(path: Path) -> tuple[dict[str, Any], str]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
-            f"{path} is no store of attention: {PLAN} cannot be read ({reason})\n"
+            f"{path} is not a store of attention: {PLAN} cannot be read ({reason})\n"
             "name a folder that `flaxattn extract` wrote"
         ) from error
     try:
         plan = parse_json(data)
         _check_plan(plan)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = str(error).splitlines()[0][:200] if type(error) is ValueError else "it is no plan"
+        reason = str(error).splitlines()[0][:200] if type(error) is ValueError else "not a plan"
         raise StoreError(
             f"{path / PLAN} is damaged: {reason}\n"
             "put back a copy: another machine's folder of the same job has it"
@@ -361,7 +363,7 @@ def read_plan(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _check_plan(plan: Any) -> None:
-    """Raise ValueError, KeyError, TypeError or AttributeError for what is no plan."""
+    """Raise ValueError, KeyError, TypeError or AttributeError for what is not a plan."""
     starts = [shard["start"] for shard in plan["shards"]]
     stops = [shard["stop"] for shard in plan["shards"]]
     whole = all(type(number) is int for number in (*starts, *stops, plan["texts"]))

@@ -52,7 +52,7 @@ def differing(store: Path, seal: str, names: Mapping[str, str]) -> Iterator[tupl
 
 
 def check_plan_files(store: Path, sha256: str) -> None:
-    """Refuse to go on with a store whose plan is not the one that its shards were made under."""
+    """Refuse to continue with a store whose plan is not the one that its shards were made under."""
     shards = store / SHARDS
     numbers = shard_numbers([p.name for p in shards.iterdir()]) if shards.is_dir() else []
     for number in numbers:

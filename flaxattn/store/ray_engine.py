@@ -253,7 +253,7 @@ def _connect(ray: Any, address: str, logs: bool) -> None:
         found = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", address, re.ASCII)
         if not found:
             raise InputError(
-                f"{address!r} is no address of a Ray cluster\n"
+                f"{address!r} is not an address of a Ray cluster\n"
                 "expected HOST:PORT of its head, auto, or local"
             )
         socket.create_connection((found[1].strip("[]"), int(found[2])), _PATIENCE).close()
@@ -342,7 +342,7 @@ def _answers(
     except ray.exceptions.RayError as error:
         raise UnavailableError(
             f"Ray gave up: {type(error).__name__}\n{str(error).strip().splitlines()[0][:200]}\n"
-            "finished shards are in the store, and the same call goes on"
+            "finished shards are in the store, and the same call continues the job"
         ) from error
 
 

@@ -102,7 +102,7 @@ def manifest_in(folder: Path) -> Manifest:
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = str(error) if type(error) is ValueError else "it is no manifest"
+        reason = str(error) if type(error) is ValueError else "it is not a manifest"
         raise damaged(path, reason) from error
 
 

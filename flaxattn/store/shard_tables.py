@@ -199,7 +199,7 @@ def texts_table(items: Sequence[Item]) -> pa.Table:
 
 
 def _utf8(name: str) -> str:
-    """A name as it can be written: that of a file may hold bytes that are no characters."""
+    """A name as it can be written: that of a file may hold bytes that are not characters."""
     return name.encode(errors="backslashreplace").decode()
 
 

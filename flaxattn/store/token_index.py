@@ -213,7 +213,7 @@ def open_head_index(path: str | Path) -> HeadIndex:
     file = folder / INDEX
     if not file.is_file():
         raise InputError(
-            f"{folder} is no index of tokens: it has no {INDEX}\n"
+            f"{folder} is not an index of tokens: it has no {INDEX}\n"
             f"make one with `flaxattn search build INPUT --out {folder}`"
         )
     data = file.read_bytes()

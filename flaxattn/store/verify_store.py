@@ -56,7 +56,7 @@ class Findings(NamedTuple):
         bytes: In them.
         damage: Everything that is wrong.
         nonfinite: Number of rows of attention that are NaN or infinite; they were stored so, which
-            is no damage.
+            is not damage.
     """
 
     shards: int
@@ -155,7 +155,7 @@ def _strange(names: list[str], numbers: list[int]) -> Iterator[Damage]:
     """Yield what lies among the shards and is none, nor one that is being written."""
     for name in sorted({*names} - {shard_name(number) for number in numbers}):
         if not name.startswith("."):
-            yield Damage(f"{SHARDS}/{name}", "it is no shard")
+            yield Damage(f"{SHARDS}/{name}", "it is not a shard")
 
 
 def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage]:

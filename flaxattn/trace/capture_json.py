@@ -26,7 +26,7 @@ def capture_from_json(fields: Mapping[str, Any]) -> Capture:
         return Capture(**found)
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"this is no capture request\n{str(error).splitlines()[0]}\n"
+            f"this is not a capture request\n{str(error).splitlines()[0]}\n"
             "it was written by another version, or damaged"
         ) from error
 

@@ -66,7 +66,7 @@ def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
         A trace of one text with NumPy arrays.
 
     Raises:
-        InputError: If there is no such file or text, it is no attention of layers and heads, or
+        InputError: If there is no such file or text, it is not attention of layers and heads, or
             shapes and tokens do not fit.
     """
     file = Path(path)
@@ -101,7 +101,7 @@ def _read(file: Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(file, f"it is no JSON ({str(error).splitlines()[0]})") from error
+        raise _damaged(file, f"it is not JSON ({str(error).splitlines()[0]})") from error
 
 
 def _unzipped(file: Path, data: bytes) -> bytes:
@@ -181,7 +181,7 @@ def _scores(
     low, high = float(weights.min()), float(weights.sum(-1).max())
     if not (low >= 0 and high <= 1.02):
         raise InputError(
-            f"{file}: {name} is no attention: weights from {low:.4g}, sums of rows to {high:.4g}."
+            f"{file}: {name} is not attention: weights from {low:.4g}, sums of rows to {high:.4g}."
             '\nSave what method="attention" computed, before it is normalised otherwise.'
         )
     return weights

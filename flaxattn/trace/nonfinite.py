@@ -84,7 +84,7 @@ def _broken_vectors(array: Float[Array, "L B S H D"]) -> Bool[Array, "L B H S"]:
 
 
 def _among(mask: Array | None, rows: Bool[Array, "L B H S"]) -> Bool[Array, "L B H S"]:
-    """The rows that are no padding."""
+    """The rows that are not padding."""
     return rows if mask is None else rows & (mask != 0)[None, :, None]
 
 

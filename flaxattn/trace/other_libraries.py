@@ -356,7 +356,7 @@ def _check_rows(side: str, weights: Any, mask: Bool[np.ndarray, "B Q"] | None) -
         raise InputError(
             f"{side}: layer {layer}, sequence {sequence}, head {head}, query {query} sums to "
             f"{sums[layer, sequence, head, query]:.4g} over its keys, not to 1.\n"
-            "Weights after dropout or before the softmax are no attention: call model.eval(), and "
+            "Weights after dropout or before the softmax are not attention: call model.eval(), and "
             "give a mask for padding."
         )
 

@@ -67,7 +67,7 @@ class AttentionRecord:
         implementation: Name of the attention kernel that ran.
         query_window: `(start, stop)`, the queries that `weights` and `scores` hold; None for all.
         key_window: `(start, stop)`, the keys that they hold of these; None for all.
-        scale: Factor on q·k that the kernel was given; None where scores are no products, as in
+        scale: Factor on q·k that the kernel was given; None where scores are not products, as in
             additive attention, or where the record does not say.
         sliding_windows: For each of `layers`, how many positions before and behind itself a query
             may attend to, None for all of them; a layer without window is None. Empty where no
@@ -114,7 +114,7 @@ class AttentionRecord:
         Args:
             capture: The request; decides which projections are kept, and of which heads.
             intermediates: What the kernel returned beside the output.
-            scale: Factor on q·k; None where scores are no products.
+            scale: Factor on q·k; None where scores are not products.
             rotation: By which queries and keys were rotated.
             window: How many positions before and behind itself a query may attend to.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.

@@ -340,7 +340,7 @@ class Trace:
             path: The file.
 
         Raises:
-            InputError: If there is no such file, it is no trace, or it is damaged.
+            InputError: If there is no such file, it is not a trace, or it is damaged.
         """
         from flaxattn.trace.trace_file import read
 
@@ -392,7 +392,7 @@ def _given(
 
 
 def _real(tokens: Sequence[str], mask: Any, sequence: int) -> np.ndarray:
-    """Positions of a sequence that are no padding."""
+    """Positions of a sequence that are not padding."""
     return np.arange(len(tokens)) if mask is None else np.flatnonzero(mask[sequence])
 
 

@@ -18,11 +18,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from flaxattn.errors import InputError
 from flaxattn.files import readable_size, write_text
 from flaxattn.views.payloads.asset_files import read_asset
 from flaxattn.views.payloads.encoded_weights import script_json, visible
 from flaxattn.views.payloads.packed_blocks import decompressed, pack
 
+_PICTURES = (".pdf", ".png", ".svg", ".jpg", ".jpeg", ".webp", ".ps")
 _PAYLOAD = re.compile(r'(?<=class="flaxattn-payload">)(.*?)(?=</script>)')
 
 LIST_STYLE = "texts.css"
@@ -47,6 +49,11 @@ class Page:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page. A file of that name is replaced at once, or left as it is on an error."""
+        if Path(path).suffix.lower() in _PICTURES:
+            raise InputError(
+                f"A page is HTML, and {str(path)!r} names another format.\n"
+                "Name it page.html, or call fa.plot_heads(trace).savefig(…) for a figure."
+            )
         return write_text(path, self.html, "a page")
 
     def decompressed(self) -> "Page":

@@ -60,7 +60,7 @@ class TextServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"Port {port} of {HOST} cannot be used: {error}.\n"
-                "Choose another, or 0 for any that is free: --port 0"
+                "Choose another; port=0 takes any that is free."
             ) from error
         self.token = secrets.token_urlsafe(16)
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
@@ -76,7 +76,7 @@ class TextServer(ThreadingHTTPServer):
         self.pages.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error worth a traceback."""
+        """A browser that went away is not an error worth a traceback."""
 
 
 class _Refused(Exception):  # noqa: N818  # an answer, not an error
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer requests that http.server refuses itself, such as a line that is no request."""
+        """Answer requests that http.server refuses itself, such as a line that is not a request."""
         self.close_connection = True
         self._refuse(int(code), message or "This request cannot be read.")
 

@@ -33,7 +33,7 @@ def open_corpus(
     heads: Sequence[int] | None = None,
     side: str | None = None,
     theme: Theme | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | str | None = None,
     watch: Watch | None = None,
 ) -> Page:
     """Shape the statistics of a store into a page that has an atlas."""
@@ -54,7 +54,7 @@ def open_corpora(
     heads: Sequence[int] | None = None,
     side: str | None = None,
     theme: Theme | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | str | None = None,
 ) -> Page:
     """Compare two stores of the same texts on a page that has an atlas."""
     found = compare_stores(first, second, texts=texts)

@@ -195,7 +195,7 @@ def number_text(value: float) -> str:
 
 
 def _empty(page: TextsPage) -> str:
-    """Reason why nothing is listed, and how to go on."""
+    """Reason why nothing is listed, and how to continue."""
     query, listed = page.query, page.listed
     if not listed.texts:
         again = "Its shards appear here when they are finished; load this page again."

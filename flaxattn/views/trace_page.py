@@ -71,7 +71,7 @@ def open_page(
     side: str | None = None,
     precision: Precision | None = None,
     theme: Theme | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | str | None = None,
     second: Second | None = None,
     **beside: Unpack[Beside],
 ) -> Page:
@@ -284,7 +284,7 @@ def _check_kind(start: Mapping[str, Any], shaped: Mapping[str, Any]) -> None:
     there = (RAW, *side.get("other", {}))
     if (requested := start.get("weights", RAW)) not in there:
         raise InputError(
-            f"state: weights are {requested!r}, which {start['side']} has not.\n"
+            f"state: weights are {requested!r}, which {start['side']} does not have.\n"
             f"It has {', '.join(there)}; others are given as weights={{…}}."
         )
 

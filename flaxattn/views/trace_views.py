@@ -39,7 +39,7 @@ def head_view(
     side: str | None = None,
     precision: Precision | None = None,
     theme: Theme | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | str | None = None,
     weights: Given | None = None,
     effects: Effects | Sequence[Effects] | None = None,
     pairs: GivenPairs | None = None,
@@ -257,7 +257,7 @@ def compare_view(
     second: Trace | Store,
     names: Sequence[str] = ("A", "B"),
     *,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | str | None = None,
     **request: Any,
 ) -> Page:
     """Draw two traces, or two stores, of the same texts and their difference.

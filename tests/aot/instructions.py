@@ -57,7 +57,7 @@ class Loop:
 
 
 class Listing:
-    """The instructions of a kernel, and where each may go on.
+    """The instructions of a kernel, and where each may continue.
 
     Attributes:
         opcodes: without suffixes.

@@ -157,8 +157,8 @@ def test_a_head_adds_what_its_weighted_values_do(gpt2: Any) -> None:
 def spread_of(model: Any, ids: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """Standard deviation of the last residual stream: from the embeddings and what layers add.
 
-    The stream itself is no output of the model; its norm is, so the stream is known up to this one
-    number, which the layer before and the last layer's own output tell.
+    The stream itself is not an output of the model; its norm is, so the stream is known up to this
+    one number, which the layer before and the last layer's own output tell.
     """
     hidden = model(input_ids=ids, output_hidden_states=True).hidden_states
     last = jax.tree.map(lambda a: jnp.asarray(a)[-1], model.params["model"]["decoder"]["layers"])

@@ -83,7 +83,7 @@ def test_quiet_shows_no_progress_and_verbose_says_what_runs(capsys, caplog, tmp_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress_reporter, "DELAY", 0.0)
     (tmp_path / "a.txt").write_text("The cat is sad.\n" * 3, encoding="utf-8")
-    words = ("extract", "a.txt", "--stats", "entropy", "--fresh")
+    words = ("extract", "a.txt", "--stats", "entropy", "--no-resume")
     assert "texts" in run(capsys, *words, "-o", "loud")[2]
     assert run(capsys, "--quiet", *words, "-o", "quiet")[::2] == (0, "")
     assert run(capsys, "--verbose", *words, "-o", "verbose")[0] == 0

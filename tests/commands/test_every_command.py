@@ -111,7 +111,7 @@ OTHER = "".join(
     f"1\t{a}\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\t{b}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
     for a, b in (("Cats", "sleep"), ("Dogs", "run"), ("Birds", "sing"), ("Trees", "grow"))
 )
-# Commands that run a model; those below have an option to go on with NaN.
+# Commands that run a model; those below have an option to continue with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
 WRITING = ("generate", "translate", "fill-mask", "answer", "classify", "patch")  # never with NaN
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")

@@ -121,8 +121,8 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
     assert last.startswith("extracting: 25 of 25 tokens, shard 1 of 1: 5 texts, ")
     code, out, err = run(folder / "a.txt", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["there"]) == (0, 0, 1)
-    assert "0 of 1 shards to compute; 1 are there, at most 0 bytes; " in err
-    code, _, err = run(folder / "a.txt", "--fresh")
+    assert "0 of 1 shards to compute; 1 are there; at most 0 bytes of attention" in err
+    code, _, err = run(folder / "a.txt", "--no-resume")
     assert code == 2 and err.splitlines()[0].endswith("store holds an extraction")
     code, _, err = run(folder / "a.txt", "--dtype", "uint8")
     assert code == 2 and "changed: capture dtype float16 -> uint8" in err
@@ -202,8 +202,8 @@ def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
         (["--layers", "1-"], "'1-' is not a list of numbers such as 0,5-9"),
         (["--heads", "9"], "9"),
         (["--dtype", "int4"], "'int4'"),
-        (["--reduce", "means"], "'means' is no reduction"),
-        (["--shard", "3/3"], "'3/3' is no part of a job; expected i/N"),
+        (["--reduce", "means"], "'means' is not a reduction"),
+        (["--shard", "3/3"], "'3/3' is not a part of a job; expected i/N"),
         (["--on-error", "ignore"], "'ignore' is unknown"),
         (["--model", "no-such-model"], "no-such-model"),
         (["--pair-column", "b"], "plain text has no columns"),
@@ -281,8 +281,8 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
     lines = said.getvalue().splitlines()
     assert lines[1] == "planning: 11,000 texts, 5 tokens"
     assert lines[2] == (
-        "88 texts, 1,100 tokens: 11 of 12 shards to compute; 1 are there, at most 11.0 MB; "
-        "1.0 GB are free"
+        "88 texts, 1,100 tokens: 11 of 12 shards to compute; 1 are there; at most 11.0 MB of "
+        "attention, beside the tables of texts and tokens; 1.0 GB are free"
     )
     assert lines[3] == "the time left is known after the first shard"
     assert lines[4] == (

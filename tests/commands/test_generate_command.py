@@ -188,7 +188,7 @@ def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None
             ["a", "--model", "tiny-bert"],
             None,
             [
-                "the model 'tiny-bert' does not go on with texts: it is a BertForPreTraining",
+                "the model 'tiny-bert' does not continue texts: it is a BertForPreTraining",
                 "name a GPT-2, or use this one with flaxattn view",
             ],
         ),

@@ -224,9 +224,9 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     ("words", "told"),
     [
         (["roles", "a.conllu", "a.txt"], "a.txt has no trees, and other inputs are CoNLL-U"),
-        (["roles", "a.conllu", "--relations", "dobj"], "'dobj' is no relation between words"),
+        (["roles", "a.conllu", "--relations", "dobj"], "'dobj' is not a relation between words"),
         (["roles", "a.conllu", "--correction", "sidak"], "correction 'sidak' is unknown"),
-        (["roles", "a.conllu", "--lengths", "9"], "'9' is no range such as 20-40."),
+        (["roles", "a.conllu", "--lengths", "9"], "'9' is not a range such as 20-40."),
         (["roles", "a.conllu", "--lengths", "40-50"], "there is no text to score heads on"),
         (["roles", "none.conllu"], "none.conllu: there is no such file"),
         (["stats", "none.txt"], "none.txt: there is no such file"),

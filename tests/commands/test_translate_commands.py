@@ -326,7 +326,7 @@ def test_evaluating_alignments(
         ([], "there is nothing to judge"),
         (["--reference", "x"], "there are no translations to judge"),
         (["--gold", "x"], "there are no alignments to judge"),
-        (["--gold", "x", "--alignment", "bad"], "'0:1' is no link between words"),
+        (["--gold", "x", "--alignment", "bad"], "'0:1' is not a link of words"),
         (["--hypothesis", "x", "--reference", "two"], "1 translations and 2 references"),
         (["--task", "sst2"], "--data: it is missing"),
     ],

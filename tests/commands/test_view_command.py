@@ -87,8 +87,8 @@ def test_a_figure_is_written_beside_the_page(capsys, places, tmp_path, kind):
         (["two.safetensors", "b"], "it goes with a text; the source is a file."),
         (["two.safetensors", "--serve"], "it goes with a store; the source is a file."),
         (["a text", "--example", "1"], "with a store or a trace file; the source is a text."),
-        (["store/shards"], "is no store of attention: plan.json cannot be read"),
-        (["store/plan.json"], "is no trace. To read the text in it: flaxattn view - < FILE"),
+        (["store/shards"], "is not a store of attention: plan.json cannot be read"),
+        (["store/plan.json"], "is not a trace. To read the text in it: flaxattn view - < FILE"),
         (["two.safetensors", "--layers", "0,x"], "'0,x' is not a list of numbers"),
         (["two.safetensors", "--layers", "5"], "There is no layer 5."),
         (

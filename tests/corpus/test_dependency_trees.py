@@ -114,8 +114,8 @@ def test_words_of_a_multi_word_token(tmp_path):
         ),
         ("cat sleeps.", "cat sleeps. Well", "line 6: sentence 's1': no word stands for the end"),
         ("\tDET\t", "\t", "line 3: the line has 9 fields, expected 10"),
-        ("1\tThe", "one\tThe", "line 3: this is no line of CoNLL-U"),
-        ("\t2\tdet", "\ttwo\tdet", "line 3: this is no line of CoNLL-U"),
+        ("1\tThe", "one\tThe", "line 3: this is not a line of CoNLL-U"),
+        ("\t2\tdet", "\ttwo\tdet", "line 3: this is not a line of CoNLL-U"),
         (
             "1\tThe",
             "1-9\tx\t_\t_\t_\t_\t_\t_\t_\t_\n1\tThe",

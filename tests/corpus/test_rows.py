@@ -128,7 +128,7 @@ def test_good_rows_are_those_of_a_file_without_bad_ones(
         assert len(listed[0]["excerpt"]) <= 80
     text = message(mixed)
     assert f"{mixed}, line 3: " in text
-    assert f"{FIXES[code]}; --on-error skip goes on without" in text
+    assert f"{FIXES[code]}" in text
 
 
 def test_a_run_that_starts_again_lists_a_row_once(write: Write, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_wording_of_a_short_row(write: Write) -> None:
     assert message(path) == (
         f"{path}, line 3: expected 3 fields, received 1\n"
         "received: a b\\x1b[31m c\n"
-        "give the row all its fields; --on-error skip goes on without"
+        "give the row all its fields"
     )
 
 
@@ -214,7 +214,7 @@ def test_columns_that_are_not_there(write: Write, tmp_path: Path) -> None:
     assert message(write("a.tsv", "sentense\tlabel\nx\t1\n"), ["sentence", "label"]) == (
         f"{tmp_path}/a.tsv, line 1, column 'sentence': no such column; the nearest is 'sentense'; "
         "there are: sentense, label\n"
-        "add the column, or name the right one; --on-error skip goes on without"
+        "add the column, or name the right one"
     )
     assert codes(write("b.csv", "a,a\n1,2\n"), ["a"]) == (0, {"duplicate-column": 1})
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")

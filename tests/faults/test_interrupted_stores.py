@@ -125,7 +125,7 @@ def test_no_failing_call_loses_or_half_writes_a_shard(
 def test_a_full_disk_leaves_finished_shards_and_no_other(
     texts: list[Trace], tmp_path: Path, small_disk
 ) -> None:
-    """F5 for one shard: path, needed and free bytes; with room again it goes on."""
+    """F5 for one shard: path, needed and free bytes; with room again it continues."""
     disk = small_disk(400_000)
     store = cases.write(disk / "store", texts, per_shard=2, only=[0])
     shards, sha256 = cases.plan(disk / "store", 4, 2)

@@ -169,7 +169,7 @@ def check_whole_after(extraction: Extraction, store: Path, undisturbed: Path) ->
 def test_told_to_stop_it_leaves_whole_shards_only(
     extraction: Extraction, undisturbed: Path, tmp_path: Path, number: int
 ) -> None:
-    """SIGTERM exits with 75, Ctrl-C with 130, and the same command goes on."""
+    """SIGTERM exits with 75, Ctrl-C with 130, and the same command continues."""
     which, code = ((signal.SIGTERM, 75), (signal.SIGINT, 130))[number % 2]
     store = tmp_path / "store"
     process = extraction.start(store)
@@ -180,7 +180,7 @@ def test_told_to_stop_it_leaves_whole_shards_only(
     assert got == code, said
     assert time.monotonic() - started < 30
     if which == signal.SIGTERM:
-        told = "error: stopped; finished shards are in the store, and the same command goes on"
+        told = "error: stopped; finished shards are in the store, and the same command continues"
         assert said.splitlines()[-1] == told
     assert not list((store / "shards").glob(".*"))
     check_whole_after(extraction, store, undisturbed)

@@ -99,7 +99,7 @@ def load_newest(folder, like):
 def test_told_to_stop_it_saves_the_update_it_is_in(
     training, undisturbed: Path, tmp_path: Path, number: int
 ) -> None:
-    """F3: SIGTERM exits with 75, Ctrl-C with 130, and the same command goes on."""
+    """F3: SIGTERM exits with 75, Ctrl-C with 130, and the same command continues."""
     which, code = ((signal.SIGTERM, 75), (signal.SIGINT, 130))[number % 2]
     out = tmp_path / "run"
     process = training.start(out, checkpoint_every=0)
@@ -130,7 +130,7 @@ def test_a_second_signal_ends_it_at_once(training, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_older_checkpoints(
     training, undisturbed: Path, tmp_path: Path, small_disk, trial: int
 ) -> None:
-    """F4: one error of three lines with path and bytes; with room again it goes on."""
+    """F4: one error of three lines with path and bytes; with room again it continues."""
     out = small_disk(4_000_000) / "run"
     process = training.start(out)
     training.wait_for(process, out, 12)
@@ -189,7 +189,7 @@ def test_a_second_run_in_the_same_folder_is_refused(training, tmp_path: Path, nu
 def test_other_settings_are_refused_with_what_changed(
     training, tmp_path: Path, undisturbed: Path, change: dict[str, object]
 ) -> None:
-    """F18: `--allow-changes` goes on where arrays still fit."""
+    """F18: `--allow-changes` continues where arrays still fit."""
     out = tmp_path / "run"
     shutil.copytree(undisturbed, out)
     code, said = training.ended(training.start(out, **change))

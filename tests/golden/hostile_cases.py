@@ -361,7 +361,7 @@ def write_plan(folder: Path) -> Path:
 
 
 def read_plan(path: Path) -> Any:
-    """As a job that goes on, a reader and a verification read it."""
+    """As a job that continues, a reader and a verification read it."""
     from flaxattn.errors import InputError
     from flaxattn.store import job_plan
     from flaxattn.store.open_store import open_store

@@ -94,7 +94,7 @@ def sealed(name: str) -> Spoil:
 
 
 def special(name: str, make: Callable[[Path], Any]) -> Spoil:
-    """Something that is no file in the place of one."""
+    """Something that is not a file in the place of one."""
 
     def spoil(folder: Path) -> None:
         (folder / name).unlink()
@@ -230,6 +230,6 @@ TABLES: dict[str, tuple[str, bytes]] = {
     "a row of an endless number": ("a.jsonl", b'{"text": "a", "n": ' + b"9" * 100_000 + b"}\n"),
     "a lone surrogate": ("a.jsonl", b'{"text": "\\ud800"}\n'),
     "a row that is a number": ("a.jsonl", b"5\n" * 1000),
-    "bytes that are no text": ("a.jsonl", b'{"text": "\xff\xfe\0"}\n'),
+    "bytes that are not text": ("a.jsonl", b'{"text": "\xff\xfe\0"}\n'),
     "many keys": ("a.jsonl", json.dumps({str(n): n for n in range(100_000)}).encode()),
 }

@@ -272,7 +272,7 @@ STORES: dict[str, Change] = {
     "shape of 10^12": field(*_WEIGHTS, "shape", 2, to=10**12),
     "shape of 10^30": field(*_WEIGHTS, "shape", 2, to=10**30),
     "negative shape": field(*_WEIGHTS, "shape", 2, to=-4),
-    "shape that is no number": field(*_WEIGHTS, "shape", 2, to=float("nan")),
+    "shape that is not a number": field(*_WEIGHTS, "shape", 2, to=float("nan")),
     "shape of other heads": field(*_WEIGHTS, "shape", 1, to=200),
     "chunk of 10^9": field(*_WEIGHTS, "chunk", to=[1, 1, 10**9]),
     "array of objects": field(*_WEIGHTS, "dtype", to="object"),
@@ -281,7 +281,7 @@ STORES: dict[str, Change] = {
     "negative size": field("files", "texts.parquet", "size", to=-1),
     "enormous size": field("files", "texts.parquet", "size", to=2**62 - 1),
     "statistic of 10^9 values": field(*_SIDE, "stats", "entropy", to=["float32", 10**9]),
-    "scale that is no number": field(*_SIDE, "scale", to=float("nan")),
+    "scale that is not a number": field(*_SIDE, "scale", to=float("nan")),
     "layer twice": field(*_SIDE, "layers", to=[3, 3]),
     "side of no name": field("traces", "sides", "\x1b[31m", to={}),
     "field of no name": field("traces", "fields", 0, to="__class__"),
@@ -300,7 +300,7 @@ STORES: dict[str, Change] = {
     "table of anything": resealed(TEXTS, lambda _: b"PAR1" * 100),
     "chunk of all memory": resealed(CHUNKS, lambda data: offsets(data, 0, 2**62)),
     "chunk before the file": resealed(CHUNKS, lambda data: offsets(data, 2**64 - 8, 8)),
-    "chunk that is no zstd": resealed(CHUNKS, lambda data: b"\0" * 16 + data[16:]),
+    "chunk that is not a zstd": resealed(CHUNKS, lambda data: b"\0" * 16 + data[16:]),
 }
 
 

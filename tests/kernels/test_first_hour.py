@@ -189,7 +189,7 @@ def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
                 time.sleep(0.05)
             assert entry(document, "one")["status"] == "passed"
             assert entry(document, "stuck")["status"] == "not reached"
-            process.send_signal(signal.SIGHUP)  # the terminal is closed: it goes on
+            process.send_signal(signal.SIGHUP)  # the terminal is closed: it continues
             time.sleep(0.3)
             assert process.poll() is None
             process.send_signal(signal.SIGINT)

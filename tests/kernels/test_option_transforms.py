@@ -44,7 +44,7 @@ class Option:
         value_depth: Dv.
         sinks: whether every head has one, with a gradient.
         offset: "" or how the position of the first query is given: "static", "traced", "each".
-        fixed: keyword arguments that are no arrays.
+        fixed: keyword arguments that are not arrays.
     """
 
     name: str

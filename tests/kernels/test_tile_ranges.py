@@ -62,7 +62,7 @@ def test_packed_sequences_visit_the_tiles_of_their_own():
 
 @pytest.mark.slow
 def test_padding_in_a_segment_of_its_own_adds_no_tiles_to_the_other_blocks():
-    """Unpacked ends are segment 0 behind the others, which is no order of ids."""
+    """Unpacked ends are segment 0 behind the others, which is not an order of ids."""
     ids = jnp.asarray([1] * 6 + [2] * 8 + [0] * 10)[None]
     plan, vectors = packed(segment_ids=ids)
     needed = np.asarray(needed_tiles(plan, vectors, BLOCK_Q, BLOCK_K))

@@ -157,7 +157,7 @@ def test_what_cannot_be_measured_is_told() -> None:
     trace = model.trace("a b")
     with pytest.raises(InputError, match="no text has a score 'score induction' on this side"):
         fa.measure(trace, ["score induction"])
-    with pytest.raises(InputError, match="'next' is no score"):
+    with pytest.raises(InputError, match="'next' is not a score"):
         fa.measure(trace, ["next"])
     with pytest.raises(InputError, match="did you mean the kind 'score'"):
         fa.measure(model, "scores local", ["a b"])

@@ -241,7 +241,7 @@ def test_what_cannot_be_scored_says_why():
     stats = Trace.from_arrays(stats={"entropy": weights[..., 0]}, tokens=[["a"] * 4])
     with pytest.raises(InputError, match="this trace has none"):
         scores_of([stats], ScoreOptions(annotated=False))
-    with pytest.raises(InputError, match="'dobj' is no relation between words"):
+    with pytest.raises(InputError, match="'dobj' is not a relation between words"):
         check_relations(["nsubj", "dobj"])
     assert len(check_relations(["all"])) == 36
     assert check_relations(["nsubj:pass", "nsubj:pass"]) == ("nsubj:pass",)

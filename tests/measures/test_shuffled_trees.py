@@ -68,6 +68,6 @@ def test_heads_that_know_the_trees_know_nothing_of_others(causal):
     found = found_by_chance(made_texts, ASKED, Test(tau=3), 20, causal=causal)
     assert found.drawings == 20 and found.tests > 20
     assert found.found <= 1 and found.drawings_beyond <= 3
-    # The count is no constant: with a bound that chance passes, roles are found.
+    # The count is not a constant: with a bound that chance passes, roles are found.
     loose = found_by_chance(made_texts, ASKED, Test(tau=0.2), 2, causal=causal)
     assert loose.drawings_found == 2 and loose.found > 0

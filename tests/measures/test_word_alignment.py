@@ -167,7 +167,7 @@ class TestPharaoh:
         with pytest.raises(InputError) as caught:
             read_pharaoh(f"0-0 {text} 1-1")
         assert str(caught.value) == (
-            f"{text!r} is no link between words, in the line {f'0-0 {text} 1-1'!r}.\n"
+            f"{text!r} is not a link of words, in the line {f'0-0 {text} 1-1'!r}.\n"
             "Expected i-j for a sure link, i?j or ipj for a possible one, numbers from 0."
         )
 

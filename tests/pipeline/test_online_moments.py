@@ -138,9 +138,9 @@ def test_offsets_are_counted_from_the_lower_left() -> None:
 
 
 def test_what_cannot_be_reduced() -> None:
-    with pytest.raises(InputError, match="Running: 'entropy' is no reduction"):
+    with pytest.raises(InputError, match="reduce: 'entropy' is not a reduction"):
         OnlineMoments("entropy")
-    with pytest.raises(InputError, match="Running: nothing is no reduction"):
+    with pytest.raises(InputError, match="reduce: nothing is not a reduction"):
         OnlineMoments()
     with pytest.raises(InputError, match="this trace holds none"):
         OnlineMoments("offsets").add(

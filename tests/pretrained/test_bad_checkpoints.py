@@ -64,7 +64,7 @@ def test_no_such_model(tmp_path: Path) -> None:
     assert "Did you mean 'tiny-bert'? Built in: tiny-bert." in message
     assert message.endswith("hf download tiny-brt")
     message = refused(tmp_path / "nowhere")
-    assert "it is no directory and cannot be a Hub id" in message
+    assert "it is not a directory and cannot be a Hub id" in message
     for name in ("../no-such-model", "/x/y", "a/b/c", "https://hub/a/b", "a b", "", "x\0y"):
         assert "cannot be a Hub id" in refused(name)
 

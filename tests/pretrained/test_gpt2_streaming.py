@@ -148,7 +148,7 @@ def test_no_more_is_written_than_is_needed() -> None:
         ),
         (3, {}, ["expected a prompt or a list of them", "received int: 3"]),
         ("a", {"stop": ["b", ""]}, ["stop string 1 is empty\nreceived ''", "leave it out"]),
-        ("a", {"stop": 3 * [0]}, ["stop string 0 is no string\nreceived 0"]),
+        ("a", {"stop": 3 * [0]}, ["stop string 0 is not a string\nreceived 0"]),
         ("a", {"stop": "b", "scores": True}, ["scores are of all generated tokens", "leave out"]),
         (
             "a",

@@ -189,7 +189,7 @@ def test_the_loss_has_a_gradient() -> None:
             {"labels": [2, 0]},
             "labels: expected numbers from 0 to 1",
         ),
-        ("BertForMaskedLM", {"labels": [[1], [2, 3]]}, "labels: this is no array: "),
+        ("BertForMaskedLM", {"labels": [[1], [2, 3]]}, "labels: this is not an array: "),
         ("BertForPreTraining", {"labels": WORDS}, "BertForPreTraining takes labels and next_sent"),
         (
             "BertForSequenceClassification",

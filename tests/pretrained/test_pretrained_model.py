@@ -82,7 +82,7 @@ def test_call_takes_lists_any_integers_and_defaults(model: fa.Pretrained) -> Non
         ({"input_ids": None}, "input_ids is missing"),
         ({"input_ids": [2, 3]}, r"expected shape \[B, S\].* received \[2\]\.\nAdd the batch axis"),
         ({"input_ids": np.zeros((1, 0), int)}, r"received \[1, 0\]"),
-        ({"input_ids": [[2, 3], [2]]}, "input_ids: this is no array"),
+        ({"input_ids": [[2, 3], [2]]}, "input_ids: this is not an array"),
         ({"input_ids": [[2.0, 3.0]]}, "expected integers, received dtype float64"),
         ({"input_ids": [["a"]]}, "expected integers, received dtype <U1"),
         (

@@ -46,7 +46,7 @@ def test_dates_people_write(model: PretrainedSeq2Seq) -> None:
     ("part", "least"), [pytest.param("seen", 0.98, marks=pytest.mark.slow), ("unseen", 0.95)]
 )
 def test_held_out_dates(model: PretrainedSeq2Seq, part: str, least: float) -> None:
-    """The share that is right to the last digit; formats unseen are no promise, only a floor."""
+    """The share that is right to the last digit; formats unseen are not promise, only a floor."""
     drawn = list(examples(ROWS, 7, getattr(split(formats()), part), dates("heldout")))
     found = model.generate([one.text for one in drawn])
     assert np.mean([iso == one.iso for iso, one in zip(found, drawn, strict=True)]) >= least

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The built-in language model is trained: it predicts, goes on with text, and can be fine-tuned.
+"""The built-in language model is trained: it predicts, continues with text, and can be fine-tuned.
 
 The passages were written for this test; no part of them is in the training text.
 """

@@ -67,7 +67,7 @@ def test_heads_that_know_and_heads_that_do_not(document):
     for head, right in ((5, 0), (7, 2), (8, 5), (10, 4)):
         weights[0, 1, head, right] = 0.8  # knows
         weights[1, 0, right, head] = 0.8  # is known
-        weights[1, 1, head, 1] = 0.9  # looks at a word that is no mention
+        weights[1, 1, head, 1] = 0.9  # looks at a word that is not a mention
         weights[1, 1, head, right] = 0.5
     among = Coreference.of(antecedent_scores(document, weights, (0, 1), (0, 1)))
     assert among.accuracy(FROM_MENTION)[0, 1] == 1 and among.accuracy(TO_MENTION)[1, 0] == 1

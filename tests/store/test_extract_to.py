@@ -397,7 +397,7 @@ def test_another_job_is_refused_with_what_changed(
 
 
 def test_a_second_job_in_the_folder_is_refused(extract: Extract, tmp_path: Path) -> None:
-    """F17: the holder is named; jobs of different parts are no rivals."""
+    """F17: the holder is named; jobs of different parts are not rivals."""
     store = tmp_path / "store"
     with claimed(store, (0, 2)):
         assert extract(store, shard=(1, 2)).written == 2
@@ -445,11 +445,11 @@ def test_texts_that_do_not_fit_the_request_are_named_by_file_and_line(
         ),
         (
             {"shard_text": 3},
-            "fresh, input_format.\nDid you mean shard_texts?",
+            "resume, input_format.\nDid you mean shard_texts?",
         ),
         ({"on_error": "ignore"}, "on_error 'ignore' is unknown\nchoose one of fail, skip"),
         ({"shard_texts": 0}, "shard_texts is 0, expected at least 1"),
-        ({"reduce": ("means",)}, "Running: 'means' is no reduction"),
+        ({"reduce": ("means",)}, "reduce: 'means' is not a reduction"),
         ({"capture": fa.Capture(weights=True, layers=(7,))}, "7"),
         ({"inputs": "/no/such/file.txt"}, "/no/such/file.txt"),
         ({"inputs": []}, "no text to read"),
@@ -497,7 +497,7 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
 def test_no_memory_at_all_is_told_and_leaves_whole_shards(
     extract: Extract, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F12: after halving four times the job ends, and the same call goes on."""
+    """F12: after halving four times the job ends, and the same call continues the job."""
     from flaxattn.pipeline import device_step
 
     with monkeypatch.context() as patch, pytest.raises(UnavailableError) as error:

@@ -52,7 +52,7 @@ def test_a_second_job_is_told_who_is_there_and_a_killed_one_frees_the_folder(
         expected = [
             f"another run is at work in {tmp_path}",
             f"process {other.pid} on {os.uname().nodename} holds it",
-            "wait for it, or name another folder after --out",
+            "wait for it, or name another folder",
         ]
         assert refusal(tmp_path) == expected
         assert refusal(tmp_path, (1, 4)) == expected
@@ -80,7 +80,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, place: str) -> None:
     assert refusal(tmp_path / place) == [
         f"cannot write to {tmp_path / place}",
         "a file is in its place",
-        "name another folder after --out",
+        "name another folder",
     ]
     assert (tmp_path / "file").read_text() == "precious"
 

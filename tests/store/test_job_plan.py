@@ -62,7 +62,7 @@ def test_a_request_survives_json(capture: Capture) -> None:
     "fields", [{"weight": True}, {"stats": ["entrpy"]}, {"stats": [{"name": "x"}]}, {"stats": 3}]
 )
 def test_what_is_no_request_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="this is no capture request"):
+    with pytest.raises(InputError, match="this is not a capture request"):
         capture_from_json(fields)
 
 
@@ -86,7 +86,7 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
         ({"shards": [{"start": 0}]}, "missing"),
         ({"more": 1}, "unexpected keyword"),
         ({"files": 3}, "not iterable"),
-        ({"capture": {"weight": True}}, "this is no capture request"),
+        ({"capture": {"weight": True}}, "this is not a capture request"),
     ],
 )
 def test_a_plan_that_cannot_be_used_says_why(

@@ -122,7 +122,7 @@ def test_a_plan_that_is_there_is_used_and_another_is_refused(tmp_path: Path) -> 
         lines = str(error.value).splitlines()
         assert lines[0] == f"{store} holds another extraction"
         assert lines[1].startswith("changed: ") and next(iter(change)) in lines[1]
-        assert lines[2] == "put it back as it was, or name another folder after --out"
+        assert lines[2] == "put it back as it was, or name another folder"
     corpus(path, [3, 4, 6])
     with pytest.raises(InputError, match=r"changed: file a\.txt \w{12}… -> "):
         planned(path, store, shard_texts=2)
@@ -139,7 +139,7 @@ def test_rows_too_long_for_the_model_are_bad_rows_unless_they_may_be_cut(tmp_pat
     assert str(error.value).splitlines() == [
         f"{path}, line 3, column 'text': 21 tokens, the model takes 20",
         f"received: {words(16)[:79]}…",
-        "shorten the text, or let --truncate cut it; --on-error skip goes on without",
+        "shorten the text, or pass truncate=True to cut it",
     ]
     assert os.listdir(tmp_path / "fail") == [".plan.lock"]
     plan = planned(path, tmp_path / "skip", on_error="quarantine")

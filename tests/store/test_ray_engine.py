@@ -340,7 +340,7 @@ def test_when_ray_gives_up_the_error_has_three_lines(extract, tmp_path: Path, ra
     assert str(error.value).splitlines() == [
         "Ray gave up: RayError",
         "the node is gone",
-        "finished shards are in the store, and the same call goes on",
+        "finished shards are in the store, and the same call continues the job",
     ]
     with pytest.raises(RayTaskError, match="a mistake"):
         extract(tmp_path / "s", engine="ray")
@@ -395,8 +395,8 @@ def test_no_room_for_a_worker() -> None:
         ("ray", {"workers": 0}, "workers of Ray is 0\nexpected a whole number, at least 1"),
         ("ray", {"gpus": 0.5}, "gpus of Ray is 0.5\nexpected a whole number, at least 0"),
         ("ray", {"cpus": -1}, "cpus of Ray is -1\nexpected a number, at least 0"),
-        ("ray", {"address": "a b"}, "'a b' is no address of a Ray cluster\nexpected HOST:PORT"),
-        ("ray", {"address": "ray://h:1"}, "'ray://h:1' is no address of a Ray cluster\n"),
+        ("ray", {"address": "a b"}, "'a b' is not an address of a Ray cluster\nexpected HOST:PORT"),
+        ("ray", {"address": "ray://h:1"}, "'ray://h:1' is not an address of a Ray cluster\n"),
     ],
 )
 def test_options_that_make_no_sense(

@@ -256,9 +256,9 @@ def test_what_is_absent_is_named(tmp_path: Path) -> None:
         store.weights(0, side="cross")
     with pytest.raises(InputError, match="it has texts, tokens, heads"):
         next(store.batches("words"))
-    with pytest.raises(InputError, match=r"holds no reductions\nextract with --reduce"):
+    with pytest.raises(InputError, match=r"holds no reductions\nextract again with reductions"):
         store.reductions()
-    with pytest.raises(StoreError, match=r"is no store of attention: plan.json cannot be read"):
+    with pytest.raises(StoreError, match=r"is not a store of attention: plan.json cannot be read"):
         fa.open_store(tmp_path / "nowhere")
 
 

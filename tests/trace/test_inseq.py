@@ -114,7 +114,7 @@ def test_what_is_no_file_of_attention_is_told_in_three_lines(tmp_path):
     weights, good = causal_text()
     mean = weights.mean((0, 1)).T.tolist()
     cases = [
-        (b"{", "it is no JSON"),
+        (b"{", "it is not JSON"),
         (b"\x1f\x8b" + bytes(9), "its gzip cannot be read"),
         (gzip.compress(b"{}" * 99)[:-9], "its gzip is cut"),
         (b"[]", "holds 0 texts of inseq; there is no 0"),
@@ -138,7 +138,7 @@ def test_what_is_no_file_of_attention_is_told_in_three_lines(tmp_path):
         ),
         (
             {**good, "target_attributions": spelled(-weights, "b64")},
-            "is no attention: weights from",
+            "is not attention: weights from",
         ),
         ({**good, "attr_pos_start": 0, "attr_pos_end": 3}, "stands before the first token"),
     ]

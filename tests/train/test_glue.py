@@ -156,7 +156,7 @@ def test_evaluate_repeats_the_dev_metrics(
     assert json.loads((tmp_path / "m.json").read_text()) == found
     answers = (tmp_path / "answers" / "SST-2.tsv").read_bytes()
     assert answers == (run / "predictions" / "SST-2.tsv").read_bytes()
-    with pytest.raises(InputError, match="is no classifier"):
+    with pytest.raises(InputError, match="is not a classifier"):
         evaluate(data, recipe)
 
 
@@ -365,7 +365,7 @@ def test_torch_still_computes_what_is_stored(name: str, stored: dict[str, np.nda
 def test_the_commands(
     run: Path, data: Path, recipe: GlueRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Training goes on from the finished run, so that nothing is trained again."""
+    """Training continues from the finished run, so that nothing is trained again."""
     config = tmp_path / "recipe.yaml"
     config.write_text(to_yaml(recipe))
     words = ["train", "glue", "--task", "SST-2", "--data", str(data), "--config", str(config)]

@@ -208,7 +208,7 @@ def test_nothing_is_lost_at_a_documents_end_nor_when_sentences_go_back() -> None
 
 
 def test_a_next_sentence_is_random_every_second_time() -> None:
-    """Judged where the document still goes on, so that no lone sentence is among them."""
+    """Judged where the document still continues, so that no lone sentence is among them."""
     outline, labels = outline_of([[8] * 60] * 2), []
     for seed in range(800):
         made = cut_document(outline, 0, 64, 0.0, random.Random(seed))

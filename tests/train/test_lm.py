@@ -99,7 +99,7 @@ def lines(count: int, seed: int, step: int = 1) -> list[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text file, one line of which is no UTF-8."""
+    """A text file, one line of which is not UTF-8."""
     path = tmp_path_factory.mktemp("data") / "text.txt"
     text = "".join(f"{line}\n" for line in lines(200, 1))
     path.write_bytes(text.encode() + b"Stra\xdfe\n")
@@ -274,7 +274,7 @@ def test_samples_are_told_and_kept(
     recipe = LanguageModelRecipe(prompts=("März April",), sample_tokens=4, sample_temperature=0.0)
     path = tmp_path / "samples.jsonl"
     samples = Samples(model.module, model.tokenizer, recipe, heldout_of(run), path)
-    for step in (0, 3, 6, 3):  # the run is stopped, and goes on from before step 3
+    for step in (0, 3, 6, 3):  # the run is stopped, and continues from before step 3
         (text,) = samples(model.params, step)
     assert text.strip().startswith("Mai")
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -312,7 +312,7 @@ def test_samples_are_sealed_and_those_of_earlier_versions_are_read(
     samples(model.params, 3)
     first, second = read_samples(path)
     path.write_text('{"step": 0, "text": \n', encoding="utf-8")
-    with pytest.raises(CheckpointError, match="a line is no sample"):
+    with pytest.raises(CheckpointError, match="a line is not a sample"):
         samples(model.params, 3)
     assert first == old and second["step"] == 3
 
@@ -506,7 +506,7 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
     [
         ({"block": 16}, ["block 16 does not fit the model", "reads up to 12 tokens", "block=12"]),
         ({"n_layer": 3}, ["n_layer 3 contradicts model", "it has n_layer 2", "leave n_layer out"]),
-        ({"model": "tiny-bert"}, ["model 'tiny-bert' is no decoder, but a Bert", "name a decoder"]),
+        ({"model": "tiny-bert"}, ["model 'tiny-bert' is not a decoder", "name a decoder"]),
         ({"model": "nowhere/at/all"}, ["No model 'nowhere/at/all' was found"]),
         ({"prompts": ["Mai " * 12]}, ["leaves no room for an answer", "reads up to 12"]),
     ],

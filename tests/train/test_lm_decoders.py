@@ -230,7 +230,7 @@ def test_a_shape_that_no_architecture_has(changes: dict[str, Any], parts: list[s
         ({"block": 600}, ["block 600 does not fit", "reads up to 512 tokens", "--set block=512"]),
         ({"architecture": "llama"}, ["architecture llama contradicts", "gemma3_text"]),
         ({"key_heads": 1}, ["key_heads 1 contradicts model", "it has key_heads 2"]),
-        ({"model": "tiny-bert"}, ["model 'tiny-bert' is no decoder, but a Bert"]),
+        ({"model": "tiny-bert"}, ["model 'tiny-bert' is not a decoder, but a Bert"]),
     ],
 )
 def test_settings_that_a_checkpoint_contradicts(

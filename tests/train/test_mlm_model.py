@@ -54,7 +54,7 @@ def test_the_command_goes_on_from_any_encoder(
 
 
 def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no encoder, but a GPT2"):
+    with pytest.raises(InputError, match="is not an encoder, but a GPT2"):
         load_base(PretrainRecipe(model="tiny-gpt2"))
     folder = write_encoder(
         tmp_path,

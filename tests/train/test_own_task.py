@@ -211,7 +211,7 @@ def test_columns_are_three() -> None:
 def test_labels_of_the_dev_files_must_be_known(
     folder: Path, start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A number is no class by its place, as it is in GLUE."""
+    """A number is not a class by its place, as it is in GLUE."""
     write_csv(tmp_path / "dev.csv", ["text", "label"], [("a cat", "1"), ("a dog", "negatve")])
     words = ["--data", folder / "train.csv", "--dev", tmp_path / "dev.csv", "--model", start]
     assert train(*words, "--out", tmp_path / "run") == 2
@@ -267,6 +267,6 @@ def test_the_command_prints_labels(
     ]
     assert (tmp_path / "attention.html").is_file()
     code, _, err = typed("classify", "no pair", "--pairs", *words[2:])
-    assert code == 2 and err.startswith("error: text 1 is no pair: it has 0 tabs\nexpected two")
+    assert code == 2 and err.startswith("error: text 1 is not a pair: it has 0 tabs\nexpected two")
     code, _, err = typed("classify", "a", "--model", "tiny-bert")
     assert code == 2 and "which has no labels of texts" in err

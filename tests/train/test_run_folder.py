@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError) as error, RunFolder(tmp_path / place).held():
         pass
     assert str(error.value).startswith(f"cannot write to {tmp_path / place}\n")
-    assert str(error.value).endswith("name another folder after --out")
+    assert str(error.value).endswith("name another folder")
 
 
 def test_another_recipe_or_other_data_is_refused_with_what_changed(tmp_path: Path) -> None:

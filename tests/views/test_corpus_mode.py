@@ -131,7 +131,7 @@ def test_search_and_order_go_together(server):
         ("by=entropy&head=7", "encoder has no head 7.</p><p>Its heads are 1, 2."),
         ("by=entropy&side=cross", "Side cross has no statistics.</p><p>Sides that have: encoder."),
         ("by=argmax", "This store has no statistic argmax of encoder.</p><p>It has entropy, dist"),
-        ("by=max", "extract with --stats entropy,distance,max"),
+        ("by=max", "extract again with that statistic"),
         ("by=%3Cscript%3E", "no statistic &lt;script&gt; of"),
         ("by=entropy&side=%3Cscript%3E", "Side &lt;script&gt; has"),
     ],
@@ -152,7 +152,7 @@ def test_a_store_without_statistics_says_how_to_extract_them(tmp_path):
         assert "<code>flaxattn extract … --stats entropy,distance,max</code>" in text
         for address in ("/atlas", "/?by=entropy"):
             status, _, text = ask(server, address)
-            assert status == 422 and "extract with --stats entropy,distance" in text
+            assert status == 422 and "extract again with statistics" in text
         assert corpus_data(ask(server, "/text/3")[2])[1]["atlas"] is None
 
 

@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_told_in_three_lines(trace, norms):
         ({"weights": {"attention": norms}}, "weights: the name 'attention' is taken."),
         ({"weights": {"a": norms}}, "weights: the name 'a' is taken."),
         ({"weights": {"norm": huge}}, "weights['norm'] of the encoder hold infinite values"),
-        ({"state": {"weights": "norm"}}, "state: weights are 'norm', which encoder has not."),
+        ({"state": {"weights": "norm"}}, "state: weights are 'norm', which encoder does not have."),
         ({"effects": {"ablation": norms}}, "effects: expected what fa.ablate(task) returns"),
     ]:
         with pytest.raises(InputError) as told:

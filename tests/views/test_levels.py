@@ -210,7 +210,7 @@ def test_a_store_has_an_atlas_of_means_over_its_texts(tmp_path):
 
 def test_a_store_without_statistics_says_what_to_extract(tmp_path):
     store = fa.open_store(cases.write(tmp_path / "store", cases.traces("decoder", 2)))
-    with pytest.raises(InputError, match="extract with --stats entropy,distance"):
+    with pytest.raises(InputError, match="extract again with statistics"):
         fa.atlas_view(store)
 
 

@@ -148,7 +148,7 @@ def test_a_state_is_pasted(view, pair):
     view.click("button.copy")
     view.run("document.querySelector('textarea').value = arguments[0]", "nonsense")
     view.click("dialog .use")
-    assert view.texts("dialog [role=alert]")[0].startswith("This is no state: ")
+    assert view.texts("dialog [role=alert]")[0].startswith("This is not a state: ")
     wanted = '{"level": "atlas", "layer": 1, "heads": [2], "order": "value", "mass": 3}'
     view.run("document.querySelector('textarea').value = arguments[0]", wanted)
     view.click("dialog .use")

@@ -259,7 +259,7 @@ def test_where_there_is_no_product_the_page_says_why(view, tmp_path):
     other = dataclasses.replace(seen, weights=seen.weights[..., ::-1], scale=None)
     page = neuron_view(Trace(encoder=other, tokens=[TOKENS])).save(tmp_path / "page.html")
     view.open(page, IN_ORDER)
-    assert view.texts(".neuron-note")[0].startswith("The weights of this side are no softmax of")
+    assert view.texts(".neuron-note")[0].startswith("The weights of this side are not a softmax of")
     assert not view.find(".neuron-body").is_displayed()
     assert view.run("return view.picture()") is None
     bare = dataclasses.replace(seen, query=None)

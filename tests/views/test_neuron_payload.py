@@ -231,7 +231,7 @@ def test_additive_attention_has_no_product_and_says_so():
     _, sides = sides_of(trace)
     about = sides["cross"]
     assert (about["scale"], about["bias"]) == (None, None)
-    assert about["problem"].startswith("The weights of this side are no softmax of scaled products")
+    assert about["problem"].startswith("The weights of this side are not a softmax")
     assert about["width"] == 16
 
 

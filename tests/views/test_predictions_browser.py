@@ -93,7 +93,7 @@ def sentence(found: Predictions, place: int, *, here: bool = False) -> str:
     if not found.follows[0, place]:
         return f"{start}. The text ends here."
     own = f"{visible(found.tokens[0][place])} {chance(found.log_probability[0, place])}"
-    goes = "; the text has " if here else "; the text goes on with "
+    goes = "; the text has " if here else "; the text continues with "
     return f"{start}{goes}{own} (rank {found.rank[0, place]})."
 
 

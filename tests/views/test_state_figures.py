@@ -257,8 +257,8 @@ def test_cross_attention_starts_at_the_layer_of_the_page(peaked):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ("{", r"This state is no JSON: .*\nCopy it whole from the page\."),
-        ("[]", "A state is a JSON object, received list"),
+        ("{", r"state: this is not JSON: .*\nCopy it whole from a page\."),
+        ("[]", "state: expected a mapping such as .*, received list"),
         (
             {"level": "roof"},
             r"state: level is 'roof'\.\nUse one of .atlas., .model., ",

@@ -131,7 +131,7 @@ export class HeadProfile {
     const hints = [
       `Pairs: ${about || measureLabel(claim.name)}. They come from ${counted(texts, "text")} of this page, ${pairs} in all.`,
       "A number is the share of the query’s attention on its gold keys. Best are the largest, worst the smallest of the others; of equal ones the first stands first.",
-      `Most texts of this page show a claim well and some show it least, so they are no random sample. Hit: ${rule}.`,
+      `Most texts of this page show a claim well and some show it least, so they are not a random sample. Hit: ${rule}.`,
     ];
     const legend = element("p", { class: "hint legend-pair" }, element("mark", { class: "query", text: "query" }), ", ", element("mark", { class: "key", text: "gold key" }), ". A click on a pair shows it in its text.");
     const lists = [this.list(claim, "best", best), this.list(claim, "worst", worst)];

@@ -46,7 +46,7 @@ const STEPS = 16;
  * @property {Line[]} lines the faintest first
  * @property {number} found how many there were before the limit
  * @property {number} share how much of the attention of the rows considered the lines carry
- * @property {number} broken how many weights are no numbers, and so no lines
+ * @property {number} broken how many weights are not numbers, and so no lines
  * @property {{head: number, query: number, key: number}[]} gaps where these are, of a token in focus
  * @property {Scan|null} scan what all candidates are, of a picture without focus that is not too large
  *

@@ -67,7 +67,7 @@ export function asPixels(shades) {
   return new Uint32Array(bytes.buffer);
 }
 
-/** Hatch a place: what is painted over it leaves open the cells that are no number. */
+/** Hatch a place: what is painted over it leaves open the cells that are not numbers. */
 export function hatch(context, place, { paper, ink }) {
   const tile = document.createElement("canvas");
   Object.assign(tile, { width: 6, height: 6 });
@@ -90,7 +90,7 @@ export function inSight(start, size, length, count) {
 }
 
 /**
- * Paint the visible cells, pooled until each is a pixel at least. What is no number stays empty.
+ * Paint the visible cells, pooled until each is a pixel at least. What is not a number stays empty.
  * @param {CanvasRenderingContext2D} context
  * @param {import("./matrix_grid.js").Pyramid} pyramid
  * @param {Window} window

@@ -8,7 +8,7 @@ import { colourOfWeight, inSight, paintCells, shadeIndex, writeEdges } from "./m
 import { ruleParts } from "./matrix_parts.js";
 import { sizeCanvas, SvgPen, svgPicture } from "./pens.js";
 
-/** The colour of a cell that is no number. */
+/** The colour of a cell that is not a number. */
 const NO_NUMBER = "#808080";
 /** From one weight of the legend to the next, and the least width that holds it. */
 const STEP = 50;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of weights: how one is read, what it sums to, and the fewest keys that hold a share of it.
 
-/** @returns {number} sum of the sizes in a row; what is no number has none */
+/** @returns {number} sum of the sizes in a row; what is not a number has none */
 export function massOf(row) {
   let sum = 0;
   for (let i = 0; i < row.length; i += 1) sum += Math.abs(row[i]) || 0;

@@ -42,7 +42,7 @@ export function evenColour(colours, share) {
  * Paint weights, one pixel each. Where all are hidden, one empty pixel is left.
  * @param {HTMLCanvasElement} canvas
  * @param {{values: Float32Array, rows: number, columns: number}} picture
- * A weight that is no number stays empty, so that what is behind the canvas shows there.
+ * A weight that is not a number stays empty, so that what is behind the canvas shows there.
  * @param {string[]} colours
  * @param {boolean} [signed] whether 0 is in the middle of the colours
  * @returns {boolean} whether each weight is a number

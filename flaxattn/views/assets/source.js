@@ -107,7 +107,7 @@ export class Column {
    * @param {string[]} about.read the model's tokens
    * @param {Set<number>} about.special positions of what the model adds
    * @param {number|null} about.boundary where the second text begins
-   * @param {string[]|null} about.parts what is before it and after it, where these are no sentences
+   * @param {string[]|null} about.parts what is before it and after it, where these are not sentences
    * @param {(string|null)[]|null} about.words a name for the word of each token; null if unknown
    * @param {SourceText} about.source
    * @param {() => boolean} spelled whether tokens are to read as in the text

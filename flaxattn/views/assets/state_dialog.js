@@ -43,11 +43,11 @@ export class StateDialog {
   use() {
     try {
       const json = JSON.parse(this.text.value);
-      if (typeof json !== "object" || json === null) throw new Error("it is no object");
+      if (typeof json !== "object" || json === null) throw new Error("it is not an object");
       this.take(json);
       this.root.close();
     } catch (error) {
-      this.wrong.textContent = `This is no state: ${error.message}`;
+      this.wrong.textContent = `This is not a state: ${error.message}`;
     }
   }
 }

@@ -197,7 +197,7 @@ def draw_map(
         weights: Between 0 and 1, or -1 and 1.
         title: Above them.
         signed: Whether there are weights below 0: orange at -1, white at 0, blue at 1.
-        even: Whether these are no weights but scores, whose colours are not by the square root.
+        even: Whether these are not weights but scores, whose colours are not by the square root.
     """
     paint = even_colours(1, None if signed else 0) if even else weight_colours(signed=signed)
     ax.imshow(weights, **paint, interpolation="nearest", aspect="equal")

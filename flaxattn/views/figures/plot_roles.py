@@ -43,7 +43,7 @@ def plot_roles(roles: Roles) -> "Figure":
         The figure, to be shown or saved with `figure.savefig`.
 
     Raises:
-        InputError: If `roles` is no `Roles`.
+        InputError: If `roles` is not a `Roles`.
     """
     import matplotlib.pyplot as plt
 

@@ -7,7 +7,6 @@ figure. How a state is made and read in the browser is in `views/assets/state.js
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +89,10 @@ def plot_state(
         The figure, to be shown or saved.
 
     Raises:
-        InputError: If the state is no JSON object, names what the trace or `weights` have not, or
+        InputError: If the state is not a JSON object, names what the trace or `weights` lack, or
             shows what no figure draws: all sides in one square, or the atlas of a difference.
     """
-    requested = _read(state)
+    requested = check_state(state)
     trace, other = _compared(trace, requested, second)
     level = str(requested.get("level", "head"))
     sequence = int(requested.get("sequence", 0))
@@ -196,21 +195,6 @@ def _neuron(
         numbers=requested.get("numbers") == "on",
         sorting=requested.get("sorting", "weight"),
     )
-
-
-def _read(state: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    try:
-        requested = json.loads(state) if isinstance(state, str) else state
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"This state is no JSON: {error}.\nCopy it whole from the page."
-        ) from error
-    if not isinstance(requested, Mapping):
-        raise InputError(
-            f"A state is a JSON object, received {type(requested).__name__}.\n"
-            "Copy it from the page, or write one: {'level': 'head', 'layer': 3}."
-        )
-    return check_state(requested)
 
 
 def _compared(

@@ -35,9 +35,9 @@ Mask = Literal["none", "causal"]
 Projection = Literal["query", "key", "value"]
 _PROJECTIONS: tuple[Projection, ...] = ("query", "key", "value")
 _UNEXPLAINED = (
-    "The weights of this side are no softmax of scaled products of its queries and keys. Additive "
-    "attention, as in the recurrent model, scores pairs with a small network instead, so it has no "
-    "product to show. If these are products with a bias or another mask, capture the scores as "
+    "The weights of this side are not a softmax of scaled products of its queries and keys. "
+    "Additive attention, as in the recurrent model, scores pairs with a small network, so it has "
+    "no product to show. If these are products with a bias or another mask, capture the scores as "
     "well: Capture(weights=True, scores=True, query=True, key=True)."
 )
 _NO_NUMBERS = (
@@ -182,7 +182,7 @@ def explain(record: AttentionRecord, layers: Sequence[int]) -> SoftmaxTerms | No
     best: SoftmaxTerms | None = None
     for terms in _candidates(record, layers, scale, query, key):
         if terms.windows is not None and best is not None:
-            break  # weights that were rounded to 0 are no window
+            break  # weights that were rounded to 0 are not a window
         distances = _distances(query, key, terms, record, layers)
         error = max(float(layer.max()) for layer in distances)
         pairs = zip(distances, peaks, strict=True)

@@ -29,8 +29,8 @@ def most_telling(
 ) -> dict[str, Any]:
     """Choose the head whose strongest weights on ordinary keys are largest, and a query of it.
 
-    Ordinary keys are no special tokens, and of self-attention neither the first token nor the query
-    itself: attention there says least about the text.
+    Ordinary keys are not special tokens, and of self-attention neither the first token nor the
+    query itself: attention there says least about the text.
     """
     weights = np.nan_to_num(layer_weights(record, layers, allow_nan=True))
     ordinary = _ordinary(weights.shape[-2:], special, square)

@@ -6,6 +6,7 @@ A page gives it to copy, and takes it to begin with. What it means is in `assets
 table of settings this one repeats; a test compares the two.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,12 +59,19 @@ PLACES = (
 )
 
 
-def check_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A state whose names are known and whose settings have a value of theirs."""
+def check_state(state: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """A state, or its JSON, whose names are known and whose settings have a value of theirs."""
+    if isinstance(state, str):
+        try:
+            state = json.loads(state)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"state: this is not JSON: {error}.\nCopy it whole from a page."
+            ) from error
     if state is not None and not isinstance(state, Mapping):
         raise InputError(
             f"state: expected a mapping such as {{'layer': 3}}, received {type(state).__name__}.\n"
-            "Read the JSON of a page first: json.loads(text)."
+            "Give the state of a page, or its JSON."
         )
     found = {name: value for name, value in (state or {}).items() if value is not None}
     unknown = [name for name in found if name not in (*PLACES, *SETTINGS)]
