@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 _ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=(True|"[^"\n]*"|'[^'\n]*'|\w[\w.]*)""")
-_ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=[^\n]*")
+_ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=(?:(?!, or )[^\n])*")
 _ALL = re.compile(r"\b([a-z][a-z_]*)=None takes all")
 _RENAMED = {"head": "task_head"}  # arguments whose option has another name
 _CALL = re.compile(r",? or call (?:fa|model)\.[^\n]*")

@@ -24,7 +24,7 @@ def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
     for number, one in enumerate(found):
         if not isinstance(one, str) or not one:
             raise InputError(
-                f"stop string {number} is {'empty' if one == '' else 'no string'}\n"
+                f"stop string {number} is {'empty' if one == '' else 'not a string'}\n"
                 f"received {one!r}, at which no text can stop\n"
                 "leave it out, or give at least one character"
             )

@@ -145,7 +145,7 @@ def test_a_classifier_with_a_column_of_labels(typed: Run, small: Path, tmp_path:
         (("ablate", "nowhere.txt"), "nowhere.txt"),
         (("compare", "tiny-bert", "tiny-bert", "CORPUS", "--correction", "x"), "choose one of"),
         (("compare", "tiny-bert", "tiny-bert", "CORPUS", "--alpha", "2"), "between 0 and 1"),
-        (("compare", "SMALL", "tiny-gpt2", "CORPUS"), "not of the same tokens"),
+        (("compare", "SMALL", "tiny-gpt2", "CORPUS"), "read texts as other tokens"),
     ],
 )
 def test_wrong_use(

@@ -76,7 +76,7 @@ def test_a_corpus_becomes_a_store_that_anybody_reads(
     said = json.loads(out)
     assert said["rows"] == {"rows": 7, "kept": 5, "bad": {"empty": 1, "missing-column": 1}}
     assert (said["texts"], said["shards"], said["written"], said["missing"]) == (5, 1, 1, 0)
-    assert "5 texts, 25 tokens: 1 of 1 shards to compute, at most" in err
+    assert "5 texts, 25 tokens: 1 of 1 shards to compute; at most" in err
     store = tmp_path / "store"
     listed = [json.loads(line) for line in (store / "errors.jsonl").read_text().splitlines()]
     assert [(row["line"], row["column"], row["code"]) for row in listed] == [

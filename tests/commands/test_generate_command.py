@@ -170,7 +170,7 @@ def test_the_page_of_what_was_read_and_written(run: Run, tmp_path: Path) -> None
         (["a", "--max-new-tokens", "500"], None, ["max_new_tokens is 500", "has room for 127"]),
         (["a", "--max-new-tokens", "0"], None, ["Invalid value for '--max-new-tokens'"]),
         (["a", "--samples", "0"], None, ["Invalid value for '--samples'"]),
-        (["a", "--temperature", "0"], None, ["temperature must be above 0", "leave them"]),
+        (["a", "--temperature", "0"], None, ["temperature must be above 0", "leave both out"]),
         (["a", "--chat"], None, ["has no chat template", "or give the prompt as one text"]),
         (["a", "--system", "b"], None, ["--system 'b' is a message of a chat", "add --chat"]),
         (["a", "--top-p", "1.5"], None, ["top_p in (0, 1], received 1.0 and 1.5"]),

@@ -40,7 +40,7 @@ def test_a_missing_or_changed_file_is_named(report: Path, name: str) -> None:
             fa.read_report(report)
         lines = str(error.value).splitlines()
         assert lines[0] == f"{file} is missing or damaged: it is not what flaxattn wrote"
-        assert len(lines) == 3 and "--overwrite" in lines[2]
+        assert len(lines) == 3 and "overwrite=True" in lines[2]
 
 
 def test_a_report_names_no_file_outside_its_folder(report: Path, tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_what_cannot_be_indexed(bert, seq2seq, corpus, index, tmp_path):
             build_head_index(model, given, folder, wanted)
         assert told in str(error.value) and len(str(error.value).splitlines()) <= 3, error.value
         assert not out.exists()
-    with pytest.raises(InputError, match=r"no index of tokens: it has no index\.json"):
+    with pytest.raises(InputError, match=r"not an index of tokens: it has no index\.json"):
         open_head_index(tmp_path)
     with pytest.raises(InputError, match="norm 0"):
         nearest(index, np.zeros(8), 0, 0)

@@ -38,7 +38,7 @@ SIDES = {"bert": "encoder", "gpt2": "decoder", "seq2seq": "encoder"}
 def said(error: pytest.ExceptionInfo[Exception]) -> str:
     text = str(error.value)
     assert len(text.splitlines()) <= 3
-    assert "--allow-nonfinite" in text
+    assert "allow_nonfinite=True" in text
     return text
 
 

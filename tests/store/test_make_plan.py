@@ -139,7 +139,8 @@ def test_rows_too_long_for_the_model_are_bad_rows_unless_they_may_be_cut(tmp_pat
     assert str(error.value).splitlines() == [
         f"{path}, line 3, column 'text': 21 tokens, the model takes 20",
         f"received: {words(16)[:79]}…",
-        "shorten the text, or pass truncate=True to cut it",
+        "shorten the text, or pass truncate=True to cut it, "
+        'or pass on_error="skip" to leave it out',
     ]
     assert os.listdir(tmp_path / "fail") == [".plan.lock"]
     plan = planned(path, tmp_path / "skip", on_error="quarantine")

@@ -384,7 +384,7 @@ def test_a_merge_is_refused_before_anything_is_read(
     error = capsys.readouterr().err
     size = sum(shard_sizes(path).values())
     assert f"{tmp_path / 'out'} needs {size:,} bytes for 3 shards; 10 are free" in error
-    assert "leave out --copy" in error and len(error.splitlines()) <= 3
+    assert "link the files" in error and len(error.splitlines()) <= 3
     (tmp_path / "out").mkdir()
     (tmp_path / "out/file").touch()
     assert main(words) == 2

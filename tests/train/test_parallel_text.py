@@ -120,7 +120,7 @@ def test_an_empty_line(write: Write, policy: str) -> None:
     if policy == "fail":
         assert message(german, english) == [
             f"{german}, line 2: the line is empty, that of {english} is not",
-            "give it at least one word",
+            'give it at least one word, or pass on_error="skip" to leave it out',
         ]
         return
     pairs, bad = read(german, english, policy=policy)
@@ -155,7 +155,8 @@ def test_an_unknown_language(write: Write) -> None:
     path = write("a.jsonl", row + "\n")
     assert message(path, source="deu", target="en") == [
         f"{path}, line 1: there is no language 'deu'; the nearest is 'de'; there are: de, en, fr",
-        "name a language that it has, or add the translation",
+        "name a language that it has, or add the translation, "
+        'or pass on_error="skip" to leave it out',
     ]
     assert message(path, source="de", target="xx")[0] == (
         f"{path}, line 1: there is no language 'xx'; there are: de, en, fr"

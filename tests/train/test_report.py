@@ -123,8 +123,9 @@ def test_utilisation_is_of_the_stated_rate(
 
 def test_a_resumed_run_says_what_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 8)
-    said, training, heldout = capfd.readouterr().err.splitlines()
+    said, peak, training, heldout = capfd.readouterr().err.splitlines()
     assert said == (f"2 of 10 steps to train, evaluated every 1,000, saved every 500 to {tmp_path}")
+    assert "warms up for 1,000 steps" in peak
     assert training.startswith("training: 9 of 10 steps, loss 2.000  accuracy 25.0%  ")
     assert training.endswith(" left")
     assert heldout == "step 9/10  held-out: loss 1.000  accuracy 50.0%"

@@ -123,7 +123,7 @@ def test_pairs_that_are_too_long(vocabularies: Vocabularies, tmp_path: Path, pol
         assert str(error.value).splitlines() == [
             "y.txt, line 7: the target has 33 tokens, max_length is 24",
             f"received: {long.target}",
-            "split the sentences, or raise max_length",
+            'split the sentences, or raise max_length, or pass on_error="skip" to leave it out',
         ]
         return
     data = encode_pairs([*some_pairs(5), long], vocabularies, RECIPE, bad)

@@ -139,9 +139,9 @@ def test_a_state_opens_the_page_as_it_was(translation):
     ("state", "message"),
     [
         (
-            '{"layer": 1}',
-            "state: expected a mapping such as {'layer': 3}, received str.\n"
-            "Read the JSON of a page first: json.loads(text).",
+            "[1]",
+            "state: expected a mapping such as {'layer': 3}, received list.\n"
+            "Give the state of a page, or its JSON.",
         ),
         (
             {"colour": "red"},

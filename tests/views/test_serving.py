@@ -329,7 +329,7 @@ def test_texts_without_weights_say_what_they_lack(tmp_path):
 
 
 def test_a_port_that_is_taken_is_told(server):
-    with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another, or 0"):
+    with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another; port=0"):
         TextServer(server.pages.store, head_view, server.server_port)
     with pytest.raises(InputError, match="Port 99999 of"):
         TextServer(server.pages.store, head_view, 99999)
