@@ -104,6 +104,8 @@ def demo(
     """Extract, measure and show attention on built-in sentences.
 
     Example: flaxattn demo --output-dir DEMO
+
+    Example: flaxattn demo --model tiny-gpt2
     """
     from flaxattn.commands.demo import run
 
@@ -127,6 +129,8 @@ def doctor(
     applied or has no effect, and what keeps it from opening. The exit status is then 1.
 
     Example: flaxattn doctor tiny-bert
+
+    Example: flaxattn doctor RUN/model --json
     """
     if model is not None:
         from flaxattn.commands.directory_report import findings, opens
@@ -169,6 +173,8 @@ def bench(
     """Time attention beside plain XLA, cuDNN and torch.
 
     Example: flaxattn bench --rounds 5 -o bench.json
+
+    Example: flaxattn bench --dtype float32 --torch-python ''
     """
     from flaxattn.benchmarks import bench as benchmark
 
@@ -242,6 +248,8 @@ def train_tokenizer(
     """Learn a WordPiece vocabulary from files of any size.
 
     Example: flaxattn tokenizer train text/*.txt -o TOKENIZER
+
+    Example: flaxattn tokenizer train corpus.parquet --text-column body --cased -o TOKENIZER
     """
     training = importlib.import_module("flaxattn.train.tokenizer_training")
     size = sum(path.stat().st_size for path in files if path.is_file())

@@ -78,6 +78,8 @@ def mlm(
     encoders. `bert-mlm` is another name of this command.
 
     Example: flaxattn train mlm --data text/*.txt -o RUN --set steps=1000
+
+    Example: flaxattn train mlm --data corpus.parquet --model tiny-bert --set steps=200 -o RUN
     """
     from flaxattn.train.recipe import PretrainRecipe
 
@@ -116,6 +118,8 @@ def lm(
     generated as it learns. `gpt2-lm` is another name of this command.
 
     Example: flaxattn train lm --data books/*.txt -o RUN --set steps=1000
+
+    Example: flaxattn train lm --data books/*.txt --model tiny-gpt2 --set steps=200 -o RUN
     """
     from flaxattn.train.lm_recipe import LanguageModelRecipe
 
@@ -155,6 +159,8 @@ def translation(
     The model is a Transformer, or a recurrent network with attention.
 
     Example: flaxattn train translation --data train.de train.en -o RUN
+
+    Example: flaxattn train translation --data pairs.tsv --source-lang de --target-lang en -o RUN
     """
     from flaxattn.train.translation_recipe import TranslationRecipe
 
@@ -194,9 +200,11 @@ def glue(
 ) -> None:
     """Fine-tune BERT on a GLUE task, once per seed.
 
-    The best seed on the dev set counts.
+    The model of the seed that is best on the dev set is kept.
 
     Example: flaxattn train glue --task sst2 --data GLUE --model tiny-bert -o RUN
+
+    Example: flaxattn train glue --task rte --data datasets:glue --set 'seeds=[1,2,3]' -o RUN
     """
     from flaxattn.train.glue_tasks import find_task
     from flaxattn.train.recipe import GlueRecipe
@@ -242,9 +250,12 @@ def classify(
     """Fine-tune an encoder on labels of your own.
 
     Texts may be pairs. Labels are the values of a column; their names are kept in the model.
-    Without --dev a tenth of the examples is kept to evaluate on. The best seed there counts.
+    Without --dev a tenth of the examples is kept for evaluation. The model of
+    the seed that is best there is kept.
 
     Example: flaxattn train classify --data train.csv --dev dev.csv -o RUN
+
+    Example: flaxattn train classify --data ratings.csv --label-column stars --regression -o RUN
     """
     from flaxattn.train.recipe import ClassifyRecipe
 

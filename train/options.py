@@ -63,14 +63,14 @@ class TrainingOptions:
     distributed: Annotated[
         bool,
         typer.Option(
-            "--distributed", help="Join the processes of a cluster, which describes itself."
+            "--distributed", help="Join the other processes, as SLURM, TPU or MPI describe them."
         ),
     ] = False
     coordinator: Annotated[
-        str | None, typer.Option(help="Address:port of process 0, of several processes.")
+        str | None, typer.Option(help="Address:port of process 0, for a run of several processes.")
     ] = None
-    processes: Annotated[int | None, typer.Option(help="Number of processes.")] = None
-    process: Annotated[int | None, typer.Option(help="Number of this process, from 0.")] = None
+    processes: Annotated[int | None, typer.Option(help="Number of processes of the run.")] = None
+    process: Annotated[int | None, typer.Option(help="Index of this process, from 0.")] = None
 
     def begin(self, kind: type[R], data: object, **named: object) -> tuple[R, "RunFolder"]:
         """Return the recipe and the run's folder; with `--print-config`, print it and end."""

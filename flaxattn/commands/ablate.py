@@ -51,8 +51,8 @@ def ablate(
     measure: Annotated[
         str,
         typer.Option(
-            help="ablation: the loss without each head; importance: |d loss / d factor|, by one "
-            "backward pass; both."
+            help="ablation (the loss without each head), importance (the size of the slope of the "
+            "loss, by one backward pass), or both."
         ),
     ] = "both",
     order: Annotated[
@@ -62,7 +62,7 @@ def ablate(
         ),
     ] = None,
     by_layer: Annotated[
-        bool, typer.Option("--by-layer", help="Divide importances by the norm of their layer.")
+        bool, typer.Option("--by-layer", help="Divide importances by the norm over their layer.")
     ] = False,
     batch: Annotated[
         int, typer.Option("--batch-size", min=1, help="Number of texts per batch.")
@@ -87,6 +87,8 @@ def ablate(
     texts; curve.png is the loss as heads go, the least important first.
 
     Example: flaxattn ablate corpus.txt --model tiny-bert -o WORTH
+
+    Example: flaxattn ablate dev.csv --model RUN/model --label-column label -o WORTH
     """
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pipeline.reading_options import ReadingOptions

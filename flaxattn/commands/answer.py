@@ -59,6 +59,8 @@ def answer(
     The page of --view shows the first question with the window of its first answer.
 
     Example: flaxattn answer "Who slept?" --context "The cat slept." --model MODEL
+
+    Example: flaxattn answer "Who slept?" "Where?" --model MODEL --top 3 < story.txt
     """
     page = requested_page(view, out)
     text = given_text(context, is_text)

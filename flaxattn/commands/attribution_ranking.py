@@ -42,9 +42,9 @@ def faithfulness(
     kinds: Annotated[
         str | None,
         typer.Option(
-            help="With commas, of attention, rollout, flow, norm, effective, gradient, zeroing, "
-            "relevance, chefer, input_gradient, integrated, random; all but flow and zeroing by "
-            "default."
+            help="Attributions to rank, separated by commas, of attention, rollout, flow, norm, "
+            "effective, gradient, zeroing, relevance, chefer, input_gradient, integrated, random; "
+            "default all but flow and zeroing, which take long."
         ),
     ] = None,
     text_column: TextColumn = "text",
@@ -73,6 +73,8 @@ def faithfulness(
     areas of each kind and text, and faithfulness.png with the curves.
 
     Example: flaxattn faithfulness corpus.txt --limit 20 -o FAITHFUL
+
+    Example: flaxattn faithfulness corpus.txt --model tiny-gpt2 --kinds attention,random
     """
     from flaxattn.attribution.faithfulness import DEFAULT_KINDS, KINDS
     from flaxattn.commands.ablate import model_head

@@ -66,6 +66,8 @@ def circuits(
     head), composition.parquet (a row for each pair of heads), circuits.png and composition.png.
 
     Example: flaxattn circuits --model tiny-gpt2 -o CIRCUITS
+
+    Example: flaxattn circuits --model RUN/model --kind query --centred -o CIRCUITS
     """
     from flaxattn.measures.circuit_scores import KINDS
     from flaxattn.pretrained.from_pretrained import from_pretrained

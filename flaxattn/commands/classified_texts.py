@@ -47,6 +47,8 @@ def classify(
     With --json, a line per text holds its place, the text and all labels.
 
     Example: flaxattn classify "The soup was cold." --model RUN/model
+
+    Example: flaxattn classify --file pairs.tsv --pairs --model RUN/model --json
     """
     page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)

@@ -54,7 +54,7 @@ def compare(
     correction: Correction = "bh",
     alpha: Alpha = 0.05,
     tau: Annotated[
-        float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
+        float, typer.Option(help="Threshold of a role's mean score; uniform attention scores 1.")
     ] = 3.0,
     seed: Annotated[int, typer.Option(help="Random seed of the bootstrap.")] = 0,
     limit: Limit = None,
@@ -78,6 +78,8 @@ def compare(
     with these texts.
 
     Example: flaxattn compare tiny-bert RUN/model corpus.txt -o BEFORE-AFTER
+
+    Example: flaxattn compare STORE-A STORE-B --alpha 0.01 -o CHANGES
     """
     from flaxattn.commands.report_printing import print_nonfinite
     from flaxattn.commands.text_corpus import read_corpus

@@ -92,6 +92,8 @@ def evaluate(
     --task and --model. Your own labels: --data FILE and --model.
 
     Example: flaxattn evaluate --model RUN/model --task sst2 --data GLUE
+
+    Example: flaxattn evaluate --reference test.en --hypothesis written.en
     """
     if data is not None or task is not None:
         own = data is not None and Path(data).is_file() and task is None

@@ -141,8 +141,9 @@ def extract(
     stats: Annotated[
         str | None,
         typer.Option(
-            help="Statistics to capture, separated by commas: lse, entropy, max, argmax, topk(k), "
-            f"distance, sum_sq, received, max_score, sink; default {_STATS}."
+            help="Statistics to capture, separated by commas: lse (log-sum-exp), entropy (nats), "
+            "max, argmax, topk(k), distance (mean of |query - key|), sum_sq (of weights), received "
+            f"(by each key), max_score, sink; default {_STATS}."
         ),
     ] = None,
     layers: Annotated[
@@ -191,6 +192,8 @@ def extract(
     Read it with flaxattn.open_store, with plain zarr and with pyarrow.
 
     Example: flaxattn extract corpus.txt --model tiny-bert -o STORE
+
+    Example: flaxattn extract reviews.csv --text-column review --stats entropy -o STORE
     """
     fields = _fields(capture, stats, reduce)
     part = _part(shard)

@@ -80,11 +80,13 @@ def generate(
 ) -> None:
     """Continue a text; tokens are printed as they are generated.
 
-    Without more the likeliest token is taken at every step, unless the model's
-    generation_config.json says otherwise. Tokens are drawn where --samples, --seed, --temperature,
-    --top-k, --top-p or --min-p are given.
+    By default the likeliest token is taken at every step, unless the generation_config.json of the
+    model says otherwise. With --samples, --seed, --temperature, --top-k, --top-p or --min-p, tokens
+    are sampled.
 
     Example: flaxattn generate "The captain" --max-new-tokens 40 --view
+
+    Example: flaxattn generate "The captain" --temperature 0.8 --top-p 0.9 --samples 3 --seed 1
     """
     settings = _settings(
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},

@@ -35,12 +35,14 @@ Model = Annotated[str, typer.Option(help="Built-in name, directory, or Hub id.")
 Limit = Annotated[int | None, typer.Option(min=1, help="Largest number of texts.")]
 Trees = Annotated[
     list[Path] | None,
-    typer.Option(help="CoNLL-U with the trees of a store's texts, in its order; repeat for more."),
+    typer.Option(
+        help="CoNLL-U file with trees for the texts of a store, in order; repeat for more."
+    ),
 ]
 Lengths = Annotated[
     str | None,
     typer.Option(
-        help=f"Fewest and most positions of a text, such as {_RANGE}; scores vary with length."
+        help=f"Range of text lengths in positions, such as {_RANGE}; scores vary with length."
     ),
 ]
 TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
@@ -64,7 +66,7 @@ AllowNonfinite = Annotated[
     bool,
     typer.Option(
         "--allow-nonfinite",
-        help="Go on where a model gives NaN or infinity, and leave those cells blank.",
+        help="Accept NaN and infinity from a model, and leave those cells blank.",
     ),
 ]
 OnError = Annotated[str, typer.Option(help="Texts that cannot be used: fail, skip or quarantine.")]

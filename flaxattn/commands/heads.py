@@ -62,6 +62,8 @@ def heads(
     side by side), correlations.parquet (a row for each pair of columns), and heads.png.
 
     Example: flaxattn heads report-roles report-ablate report-patch -o CONCORDANCE
+
+    Example: flaxattn heads report-stats report-ablate --side encoder --draws 5000
     """
     from flaxattn.reports.heads import heads_report
 

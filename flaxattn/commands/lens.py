@@ -66,6 +66,8 @@ def lens(
     rank of the true one. Layer -1 is the embeddings, the last is the model's own prediction.
 
     Example: flaxattn lens novels.txt --model tiny-gpt2 -o lens.csv
+
+    Example: flaxattn lens novels.txt --limit 1 --figure lens.png
     """
     import dataclasses
 

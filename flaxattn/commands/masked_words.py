@@ -45,6 +45,8 @@ def fill_mask(
     a line per text holds its place, the text and the fillings of each mask.
 
     Example: flaxattn fill-mask "The cat is very [MASK]." --top 3 --view
+
+    Example: flaxattn fill-mask --file masked.txt --model RUN/model
     """
     page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)

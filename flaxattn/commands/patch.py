@@ -161,6 +161,8 @@ def patch(
     patched, evidence.parquet and patch.html, a page with the texts that show each causal head best.
 
     Example: flaxattn patch pairs.csv --model tiny-gpt2 --metric logit-diff -o PATCHED
+
+    Example: flaxattn patch pairs.csv --method path --receivers 3.1 --into query -o PATHS
     """
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.text_corpus import read_pairs

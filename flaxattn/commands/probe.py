@@ -159,6 +159,8 @@ def probe(
     the best ones, and evidence.parquet.
 
     Example: flaxattn probe test.conllu --train train.conllu -o PROBE
+
+    Example: flaxattn probe test.conllu --train train.conllu --states --labels feats.Number -o PROBE
     """
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.reports.evidence import PageOptions

@@ -26,7 +26,7 @@ def roles(
         typer.Option(help="Relations, separated by commas, or all; default nsubj,obj,amod,advmod."),
     ] = None,
     tau: Annotated[
-        float, typer.Option(help="Mean score that a role must exceed; 1 is uniform attention.")
+        float, typer.Option(help="Threshold of a role's mean score; uniform attention scores 1.")
     ] = 3.0,
     alpha: Alpha = 0.05,
     correction: Annotated[
@@ -37,15 +37,27 @@ def roles(
     ] = None,
     pande_parity: Annotated[
         bool,
-        typer.Option("--pande-parity", help="Score as the paper's notebooks do, errors included."),
+        typer.Option(
+            "--pande-parity",
+            help="Reproduce the notebooks of Pande et al. (2021), their errors included.",
+        ),
     ] = False,
     seed: Annotated[
         int, typer.Option(help="Random seed of unrelated words and of the bootstrap.")
     ] = 0,
     repeats: Annotated[
-        int, typer.Option(min=0, help="Number of repeated random sequences for a decoder.")
+        int,
+        typer.Option(
+            min=0,
+            help="Number of random sequences, each repeated once, to find induction heads on.",
+        ),
     ] = 16,
-    drawings: Annotated[int, typer.Option(min=0, help="Number of shuffled-tree repetitions.")] = 20,
+    drawings: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of times that trees are shuffled to count false positives."
+        ),
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Test which heads are local, syntactic or delimiter heads.
@@ -56,6 +68,8 @@ def roles(
     page for each head (roles.html#head=1.0); examples.parquet holds the examples of these.
 
     Example: flaxattn roles treebank.conllu --model tiny-bert -o ROLES
+
+    Example: flaxattn roles treebank.conllu --relations all --lengths 20-40 -o ROLES
     """
     from flaxattn.commands.head_corpus import head_source
     from flaxattn.commands.report_printing import tell

@@ -74,6 +74,8 @@ def build(
     """Build an index with a vector of every token, by head.
 
     Example: flaxattn search build corpus.txt --layers 2 -o INDEX
+
+    Example: flaxattn search build corpus.txt --layers 1,3 --kind hidden -o INDEX
     """
     from flaxattn.commands.head_corpus import counted_texts
     from flaxattn.commands.head_request import Request
@@ -151,6 +153,8 @@ def query(
     """Print the contexts most similar to a token of a sentence.
 
     Example: flaxattn search query INDEX "The cat is sad." --token cat --head 2.1
+
+    Example: flaxattn search query INDEX "The cat is sad." --token 2 --head 2.1 --one-per-text
     """
     from flaxattn.measures.build_token_index import token_vector
     from flaxattn.measures.nearest_tokens import histograms, nearest

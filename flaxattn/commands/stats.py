@@ -35,7 +35,7 @@ def stats(
     compared: Annotated[
         int,
         typer.Option(
-            min=0, help="Number of texts on which all heads are compared with each other."
+            min=0, help="Number of texts on which heads are compared with each other; 0 skips it."
         ),
     ] = 100,
     as_json: AsJson = False,
@@ -49,6 +49,8 @@ def stats(
     variability, and distances.parquet with the divergence of every two heads.
 
     Example: flaxattn stats corpus.txt --model tiny-bert -o STATS
+
+    Example: flaxattn stats STORE --side encoder -o STATS
     """
     from flaxattn.commands.head_corpus import head_source
     from flaxattn.commands.report_printing import tell

@@ -38,6 +38,8 @@ def info(
     """Describe a store, or one of its texts.
 
     Example: flaxattn store info STORE --example 0
+
+    Example: flaxattn store info STORE --json
     """
     from flaxattn.store.open_store import open_store
     from flaxattn.store.store_info import describe, describe_text
@@ -60,6 +62,8 @@ def verify(
     The exit code is 1 if a file is damaged or a shard of the plan is missing.
 
     Example: flaxattn store verify STORE
+
+    Example: flaxattn store verify STORE --json
     """
     from flaxattn.files import readable_size
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
@@ -117,6 +121,8 @@ def merge(
     """Merge stores of one plan, such as those of `--shard i/N`.
 
     Example: flaxattn store merge PART-0 PART-1 -o STORE
+
+    Example: flaxattn store merge PART-0 PART-1 --copy -o STORE
     """
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
     from flaxattn.store.merge_stores import check_sources
@@ -158,6 +164,8 @@ def export(
     npy files hold the tuples of Hugging Face.
 
     Example: flaxattn store export STORE --format npz -o ARRAYS
+
+    Example: flaxattn store export STORE --format csv --examples 0 -o TABLES
     """
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.export import export as write

@@ -60,12 +60,14 @@ def translate(
 ) -> None:
     """Translate text line by line.
 
-    As many lines come out as go in, in their order.
+    Each line of the input gives one line of output, in order.
 
-    With --n-best above 1 a line is `number ||| translation ||| score`, numbered from 0 as Moses
-    does. Alignments are those of words parted by spaces: source word i, written word j.
+    With --n-best above 1, lines are `number ||| translation ||| score`, numbered from 0 as in
+    Moses. Alignments are between words separated by spaces: source word i, generated word j.
 
     Example: flaxattn translate dates.txt --model tiny-dates --align
+
+    Example: flaxattn translate test.de --model RUN/model --num-beams 8 --n-best 3
     """
     check_counts(beam, batch, max_length, n_best)
     if n_best > beam:

@@ -189,7 +189,7 @@ def view(
         str, typer.Option("--model", help="Built-in name, model directory, or Hugging Face Hub id.")
     ] = "tiny-bert",
     view: Annotated[
-        str, typer.Option("--view", help=f"Shown at first: {', '.join(VIEWS)}.")
+        str, typer.Option("--view", help=f"View to show first: {', '.join(VIEWS)}.")
     ] = "head",
     layers: Annotated[
         str | None, typer.Option(help="Layers in the page, such as 0,4-7; default all.")
@@ -211,12 +211,13 @@ def view(
     weights: Annotated[
         str | None,
         typer.Option(
-            help=f"Shown in place of attention, several in one page: {', '.join(KINDS)}; and "
-            "ablation, a number of the atlas."
+            help="Attribution maps to show in place of attention, separated by commas: "
+            f"{', '.join(KINDS)}; ablation is a number of the atlas."
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Stored weights: uint11, uint8 or float16; default by size.")
+        str | None,
+        typer.Option(help="Format of weights: uint11, uint8 or float16; default by size."),
     ] = None,
     save_figure: Annotated[
         Path | None, typer.Option(help="Also write a figure to this svg, pdf or png file.")
@@ -236,9 +237,11 @@ def view(
 
     Two files or two stores are compared.
 
-    A model that translates writes the target itself where none is given.
+    A translation model generates the target if none is given.
 
     Example: flaxattn view "The cat is very sad." -o page.html
+
+    Example: flaxattn view STORE --example 3 --view neuron -o page.html
     """
     if view not in VIEWS:
         raise typer.BadParameter(

@@ -57,6 +57,8 @@ def weights(
     all heads of a layer together, a layer of -1 for all layers.
 
     Example: flaxattn weights corpus.txt --limit 20 --kinds norm,rollout -o WEIGHTS
+
+    Example: flaxattn weights dev.csv --model RUN/model --label-column label
     """
     from flaxattn.commands.ablate import model_head
     from flaxattn.commands.text_corpus import read_corpus

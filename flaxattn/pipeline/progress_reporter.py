@@ -283,7 +283,7 @@ _active: list[ProgressReporter] = []  # reporters that are shown, the innermost 
 
 
 @dataclasses.dataclass
-class _Job:
+class _FunctionJob:
     """A job that Python functions report without saying when it begins or ends."""
 
     stage: str
@@ -292,7 +292,7 @@ class _Job:
     reporter: ProgressReporter
 
 
-_job: _Job | None = None
+_job: _FunctionJob | None = None
 
 
 def show_progress(stage: str, count: int) -> None:
@@ -312,7 +312,7 @@ def show_progress(stage: str, count: int) -> None:
         return
     cell, now = _cell(), time.monotonic()
     if _job is None or (_job.stage, _job.cell) != (stage, cell) or now - _job.last > _SILENCE:
-        _job = _Job(stage, cell, now, ProgressReporter())
+        _job = _FunctionJob(stage, cell, now, ProgressReporter())
     _job.last = now
     _job.reporter(stage, count)
 

@@ -60,12 +60,14 @@ def test_there_are_commands():
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_help_ends_with_an_example_that_the_command_takes(path):
+def test_help_ends_with_two_examples_that_the_command_takes(path):
     command = COMMANDS[path]
-    example = command.help.rsplit("Example: ", 1)[1].strip()
-    program, *words = shlex.split(example)
-    assert (program, *words[: len(path)]) == ("flaxattn", *path)
-    assert command.make_context(None, words[len(path) :]).params  # raises at unknown options
+    examples = command.help.split("Example: ")[1:]
+    assert len(examples) == 2
+    for example in examples:
+        program, *words = shlex.split(example.partition(" < ")[0])
+        assert (program, *words[: len(path)]) == ("flaxattn", *path)
+        assert command.make_context(None, words[len(path) :]).params  # raises at unknown options
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
