@@ -141,9 +141,8 @@ def extract(
     stats: Annotated[
         str | None,
         typer.Option(
-            help="Statistics to capture, separated by commas: lse (log-sum-exp), entropy (nats), "
-            "max, argmax, topk(k), distance (mean of |query - key|), sum_sq (of weights), received "
-            f"(by each key), max_score, sink; default {_STATS}."
+            help="Statistics to capture, separated by commas: lse, entropy (nats), max, argmax, "
+            f"topk(k), distance, sum_sq, received (by keys), max_score, sink; default {_STATS}."
         ),
     ] = None,
     layers: Annotated[
@@ -188,8 +187,6 @@ def extract(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Extract the attention of a corpus into a store, resumably.
-
-    Read it with flaxattn.open_store, with plain zarr and with pyarrow.
 
     Example: flaxattn extract corpus.txt --model tiny-bert -o STORE
 

@@ -247,16 +247,8 @@ def view(
         raise typer.BadParameter(
             f"{view!r} is not a view; choose {', '.join(VIEWS)}.", param_hint="--view"
         )
-    if save_figure is not None and save_figure.suffix.lower() not in _FIGURES:
-        raise typer.BadParameter(
-            f"{str(save_figure)!r} is none of {', '.join(_FIGURES)}.", param_hint="--save-figure"
-        )
-    if out.suffix.lower() in _FIGURES:
-        raise typer.BadParameter(
-            f"a page is HTML; --save-figure {out} draws a figure.", param_hint="--out"
-        )
     if not serve:
-        check_writable(out if save_figure is None else save_figure, "the page or figure")
+        _check_files(out, save_figure)
     chosen = {
         "layer": layer,
         "layers": numbers(layers, "--layers"),
@@ -315,6 +307,19 @@ def _kind(source: str) -> str:
         f"the file {source!r} is not a trace. To read the text in it: flaxattn view - < FILE",
         param_hint="SOURCE",
     )
+
+
+def _check_files(page: Path, figure: Path | None) -> None:
+    """Refuse files of another format, and places where nobody can write."""
+    if figure is not None and figure.suffix.lower() not in _FIGURES:
+        raise typer.BadParameter(
+            f"{str(figure)!r} is none of {', '.join(_FIGURES)}.", param_hint="--save-figure"
+        )
+    if page.suffix.lower() in _FIGURES:
+        raise typer.BadParameter(
+            f"a page is HTML; --save-figure {page} draws a figure.", param_hint="--out"
+        )
+    check_writable(page if figure is None else figure, "the page or figure")
 
 
 def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: bool) -> None:
