@@ -44,7 +44,7 @@ from flaxattn.commands import (
     weights,
 )
 from flaxattn.errors import FlaxattnError, StopRequestedError
-from flaxattn.files import readable_size
+from flaxattn.files import check_folder, check_writable, readable_size
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.progress_reporter import PROGRESS, ProgressReporter
 
@@ -189,6 +189,7 @@ def bench(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    check_writable(out, "the results")
     benchmark.measure(settings, out, typer.echo)
 
 
@@ -252,6 +253,7 @@ def train_tokenizer(
     Example: flaxattn tokenizer train corpus.parquet --text-column body --cased -o TOKENIZER
     """
     training = importlib.import_module("flaxattn.train.tokenizer_training")
+    check_folder(out)
     size = sum(path.stat().st_size for path in files if path.is_file())
     with ProgressReporter() as progress:
         progress.announce(

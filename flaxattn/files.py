@@ -214,9 +214,14 @@ def check_writable(path: Path, what: str = "a file") -> None:
     _try_to_write(path.absolute().parent)
 
 
+def existing_part(path: Path) -> Path:
+    """The path itself, or the nearest of the folders above it that exists."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
 def check_folder(path: Path) -> None:
     """Refuse a folder that cannot be written to, before the work whose result goes there."""
-    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    place = existing_part(path)
     if not place.is_dir():
         raise InputError(
             f"Cannot write to {str(path)!r}: {place} is a file, not a folder.\nName another folder."

@@ -77,7 +77,7 @@ def attention(
             ``(of_queries, of_keys)``; a query attends to keys with its own id only.
         causal: a query at i attends to keys at j <= i only.
         window: ``(left, right)``: a query at i attends to keys at i - left <= j <= i + right
-            only; None on a side is not a limit, one number stands for both sides. Static.
+            only; None on a side means no limit, one number stands for both sides. Static.
         soft_cap: scaled scores become ``soft_cap * tanh(score / soft_cap)``. Static. The bias is
             added afterwards and is not capped; tokamax adds it first and caps the sum.
         sinks: a logit for each head that takes part in the softmax but has no value.

@@ -55,9 +55,7 @@ class Checkpoints:
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
         logging.getLogger("absl").addFilter(_told_once)
-        if hasattr(
-            asyncio_utils, _NEW_LOOP
-        ):  # else this version of Orbax makes its loops elsewhere
+        if hasattr(asyncio_utils, _NEW_LOOP):  # versions of Orbax differ
             setattr(asyncio_utils, _NEW_LOOP, _run_to_end)
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
         self._finishing: threading.Thread | None = None

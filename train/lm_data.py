@@ -4,7 +4,7 @@
 
 Documents share rows and do not see each other: each has a segment of its own and counts its
 positions from 0. What a token has to predict comes as a label, so the last token of a document has
-the end of the text for one, and the last of a cut-off chunk the token that continues. No token
+the end of the text for one, and the last of a cut-off chunk the token that follows. No token
 predicts anything of another document. This file knows no model.
 """
 

@@ -75,9 +75,14 @@ class Stopping:
 
         return multihost_utils.reached_preemption_sync_point(step)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._signal == signal.SIGINT
+
     def leave(self, step: int) -> None:
         """End the run, the state of `step` being saved."""
-        if self._signal == signal.SIGINT:
+        if self.interrupted:
             raise KeyboardInterrupt
         raise StopRequestedError(
             f"stopped and saved after update {step}; the same command continues"
@@ -240,7 +245,8 @@ def train(
             saved.save(done, now.state, now.progress())
         if requested and not last:
             saved.wait()
-            report.stopped(done)
+            if stop.interrupted:  # else the error says so
+                report.stopped(done)
             stop.leave(done)
 
 

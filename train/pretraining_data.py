@@ -77,7 +77,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
-        """The special ids and the tokens that continue with a word."""
+        """The special ids and the tokens that continue a word."""
         t = tokenizer
         continuations = continuation_tokens(t)
         return cls(t.vocab_size, t.cls_id, t.sep_id, t.pad_id, t.mask_id, continuations)

@@ -68,10 +68,10 @@ class Reporter:
                 f"{_every(recipe.evaluate_every)}, saved {_every(recipe.checkpoint_every)} to "
                 f"{self._folder.path}{memory}"
             )
-            if 0 < recipe.steps <= recipe.warmup_steps:
+            if 0 < recipe.steps < recipe.warmup_steps:
                 self._progress.announce(
-                    f"the learning rate never reaches its peak: it warms up for "
-                    f"{recipe.warmup_steps:,} steps (warmup_steps) and trains {recipe.steps:,}"
+                    "the learning rate never reaches its peak: "
+                    f"warmup_steps is {recipe.warmup_steps:,}, steps is {recipe.steps:,}"
                 )
             self._progress.expect("training", recipe.steps, "steps", before=self._first)
         return self

@@ -235,7 +235,8 @@ def _check(
     if not isinstance(model.module, known) or not model.masks():
         architecture = model.config.architectures[0]
         names = [kind.__name__ for kind in known[:-2]]
-        own = [name for name in names if name.startswith(architecture.removesuffix("Model"))]
+        family = architecture.partition("For")[0].removesuffix("Model")
+        own = [name for name in names if name.startswith(family)]
         raise InputError(
             f"{model.name!r} is a {architecture}, which has no loss to judge heads by.\n"
             f'Load it with a task head, such as head="{(own or names)[0]}", or take a language '

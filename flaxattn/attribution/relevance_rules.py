@@ -153,7 +153,7 @@ _replaced.defvjp(lambda x, linear: (x, None), lambda kept, g: (jnp.zeros_like(g)
 
 @jax.custom_vjp
 def _tapped(x: Float[Array, "B S E"], probe: Float[Array, "B S"]) -> Array:
-    """`x`; the gradient of the probe is that of `x` times `x`, and nothing continues."""
+    """`x`; the gradient of the probe is that of `x` times `x`, and no other gradient passes."""
     del probe
     return x
 

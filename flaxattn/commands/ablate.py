@@ -116,12 +116,8 @@ def ablate(
         reading=ReadingOptions(truncate, allow_nonfinite=allow_nonfinite),
         page=PageOptions(evidence, sentences),
         data=corpus.source,
-        progress=run.progress,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-    else:
+    if run.finish(report, as_json):
         effects, curve = report.result
         _tell(effects, curve, out)
 

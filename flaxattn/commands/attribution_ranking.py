@@ -102,14 +102,10 @@ def faithfulness(
         truncate=truncate,
         seed=seed,
         data=corpus.source,
-        progress=run.progress,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-        return
-    _tell(report.facts)
-    print_files(files)
+    if files := run.finish(report, as_json):
+        _tell(report.facts)
+        print_files(files)
 
 
 def _tell(facts: Mapping[str, Any]) -> None:

@@ -91,10 +91,7 @@ def circuits(
         seed=seed,
         allow_nonfinite=allow_nonfinite,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-    else:
+    if files := run.finish(report, as_json):
         _tell(report.result, report.facts["composition"][kind], kind, files)
 
 

@@ -109,12 +109,8 @@ def compare(
         seed=seed,
         reading=ReadingOptions(limit=limit, **options),
         page=PageOptions(evidence, sentences),
-        progress=run.progress,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-    else:
+    if run.finish(report, as_json):
         print_nonfinite(report.facts)
         _tell(report.facts, out)
 

@@ -133,9 +133,7 @@ def _messages(text: str, chat: bool, system: str | None) -> "str | Chat":
     """The prompt as it is, or as a message of a chat."""
     if not chat:
         if system is not None:
-            raise InputError(
-                f"--system {system!r} is a message of a chat, and this is none\nadd --chat"
-            )
+            raise InputError(f"--system {system!r} is a message of a chat\nadd --chat")
         return text
     before = [] if system is None else [{"role": "system", "content": system}]
     return [*before, {"role": "user", "content": text}]

@@ -16,7 +16,6 @@ from flaxattn.store.store_layout import is_store
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pipeline.reading_options import ReadingOptions
 
 _RANGE = "20-40"
@@ -191,7 +190,7 @@ class Request:
             allow_nonfinite=self.allow_nonfinite,
         )
 
-    def reported(self, progress: "ProgressReporter") -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         """Return the arguments that `roles_report` and `stats_report` share."""
         from flaxattn.corpus.bad_rows import BadRows
         from flaxattn.reports.evidence import PageOptions
@@ -201,7 +200,6 @@ class Request:
             "trees": self.trees or (),
             "reading": self.reading(BadRows(self.on_error, self.out)),
             "page": PageOptions(self.evidence, self.sentences, self.facts or ()),
-            "progress": progress,
         }
 
 

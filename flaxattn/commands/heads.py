@@ -78,12 +78,9 @@ def heads(
         correction=correction,
         seed=seed,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-        return
-    _tell(report.result, alpha)
-    print_files(files)
+    if files := run.finish(report, as_json):
+        _tell(report.result, alpha)
+        print_files(files)
 
 
 def _tell(found: "HeadConcordance", alpha: float) -> None:

@@ -14,6 +14,8 @@ _ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=(?:(?!, or )[^\n])
 _ALL = re.compile(r"\b([a-z][a-z_]*)=None takes all")
 _RENAMED = {"head": "task_head"}  # arguments whose option has another name
 _CALL = re.compile(r",? or call (?:fa|model)\.[^\n]*")
+_INVALID = re.compile(r"(for '(--[a-z-]+)': )Input should be a valid (\w+)[^\n]*")
+_WANTED = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
 def in_options(message: str, options: Collection[str]) -> str:
@@ -39,16 +41,13 @@ def _written(match: re.Match[str]) -> str:
     return f"{_option(match[1])} {value if value.isalnum() else match[2]}"
 
 
-_INVALID = re.compile(r"(for '(--[a-z-]+)': )Input should be a valid (\w+)[^\n]*")
-_WANTED = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
-
-
 def plain_value(message: str, words: Sequence[str]) -> str:
     """Return a message about a value of the wrong type with that value and in plain words."""
     found = _INVALID.search(message)
-    if found is None or found[2] not in words:
+    plain = [part for word in words for part in word.split("=", 1)]  # `--limit=3` too
+    if found is None or found[2] not in plain[:-1]:
         return message
-    value = next(iter(words[words.index(found[2]) + 1 :]), "")
+    value = plain[plain.index(found[2]) + 1]
     return _INVALID.sub(f"{found[1]}{value!r} is not {_WANTED.get(found[3], found[3])}.", message)
 
 

@@ -187,14 +187,10 @@ def patch(
         seed=seed,
         page=PageOptions(evidence, sentences),
         data=source,
-        progress=run.progress,
     )
-    files = run.save(report)
-    if as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-        return
-    _tell(report.result)
-    print_files(files)
+    if files := run.finish(report, as_json):
+        _tell(report.result)
+        print_files(files)
 
 
 def _tell(found: "PatchReport") -> None:

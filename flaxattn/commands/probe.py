@@ -162,6 +162,7 @@ def probe(
 
     Example: flaxattn probe test.conllu --train train.conllu --states --labels feats.Number -o PROBE
     """
+    from flaxattn.commands import probe_kinds
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.reports.evidence import PageOptions
 
@@ -196,27 +197,17 @@ def probe(
     )
     shown = PageOptions(evidence, sentences)
     if pronouns is not None or coreference:
-        from flaxattn.commands.probe_kinds import probe_mentions
-
-        probe_mentions(requested, pronouns or "documents", shown)
+        probe_kinds.probe_mentions(requested, pronouns or "documents", shown)
     elif structural:
-        from flaxattn.commands.probe_kinds import probe_structure
-
         chosen = numbers(layers, "--layers", negative=True)
-        probe_structure(requested, chosen, rank, epochs, untrained)
+        probe_kinds.probe_structure(requested, chosen, rank, epochs, untrained)
     elif states:
-        from flaxattn.commands.probe_kinds import probe_labels
-
         chosen = numbers(layers, "--layers", negative=True)
-        probe_labels(requested, labels or "upos", chosen, untrained, penalty)
+        probe_kinds.probe_labels(requested, labels or "upos", chosen, untrained, penalty)
     elif load is not None:
-        from flaxattn.commands.probe_kinds import probe_again
-
-        probe_again(requested, load)
+        probe_kinds.probe_again(requested, load)
     else:
-        from flaxattn.commands.probe_kinds import probe_governors
-
-        probe_governors(requested, untrained, penalty, shown)
+        probe_kinds.probe_governors(requested, untrained, penalty, shown)
 
 
 def _named(options: Mapping[str, object]) -> list[str]:

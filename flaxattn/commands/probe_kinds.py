@@ -49,7 +49,7 @@ def probe_governors(
         page=shown,
         data=spec.data(),
     )
-    if files := _saved(spec, report):
+    if files := spec.run.finish(report, spec.as_json):
         _print_governors(report.facts, report.result.best)
         _print_rest(report, files)
 
@@ -70,7 +70,7 @@ def probe_mentions(spec: ProbeSpec, form: str, shown: PageOptions) -> None:
         page=shown,
         data=spec.data(),
     )
-    if files := _saved(spec, report):
+    if files := spec.run.finish(report, spec.as_json):
         _print_mentions(report.facts, report.result.best, "Whom mentions mean")
         if report.facts[AMONG]:
             _print_mentions(report.facts, report.result.best_among_words, "Among all words")
@@ -103,7 +103,7 @@ def probe_structure(
         reading=spec.reading(),
         data=spec.data(),
     )
-    if files := _saved(spec, report):
+    if files := spec.run.finish(report, spec.as_json):
         _print_structural(report.result, report.to_columns())
         _print_rest(report, files)
 
@@ -138,7 +138,7 @@ def probe_labels(
         reading=spec.reading(),
         data=spec.data(),
     )
-    if files := _saved(spec, report):
+    if files := spec.run.finish(report, spec.as_json):
         _print_labels(report.result, untrained)
         _print_rest(report, files)
 
@@ -150,7 +150,7 @@ def probe_again(spec: ProbeSpec, path: Path) -> None:
     spec.announce("applying the probe", "one pass over all texts")
     model, data = spec.loaded(), spec.data()[:1]
     report = applied_probe_report(model, spec.trees(0), path, reading=spec.reading(), data=data)
-    if files := _saved(spec, report):
+    if files := spec.run.finish(report, spec.as_json):
         notes = report.facts["probe"]["notes"]
         typer.echo(_applied(report.facts["scores"]))
         typer.echo(f"fitted to {notes.get('model', 'an unknown model')}")
@@ -166,15 +166,6 @@ def _mentions(files: Files, form: str, bad: "BadRows") -> "Iterator[Pronoun | Do
     if form == DOCUMENTS:
         return itertools.islice(read_documents(files.paths, bad), files.limit)
     return itertools.islice(read_pronouns(files.paths, form, bad), files.limit)
-
-
-def _saved(spec: ProbeSpec, report: Report) -> list[Path]:
-    """Save a report; print it where a program reads it, and then return no file."""
-    files = spec.run.save(report)
-    if spec.as_json:
-        typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
-        return []
-    return files
 
 
 def _print_rest(report: Report, files: Sequence[Path]) -> None:

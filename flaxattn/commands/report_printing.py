@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from flaxattn.reports.report import json_text
-
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -23,12 +21,8 @@ def tell(
     table: "Table",
     warnings: Sequence[str],
     files: Sequence[Path],
-    as_json: bool,
 ) -> None:
-    """Print a report, as JSON or as a table with what to know about it."""
-    if as_json:
-        typer.echo(json_text(facts))
-        return
+    """Print a report as a table with what to know about it."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     lengths = facts["lengths"]

@@ -117,6 +117,14 @@ class ReportRun:
         self.progress.finish()
         return written
 
+    def finish(self, report: Report, as_json: bool) -> list[Path]:
+        """Write the report; where its JSON is printed instead of a table, return no file."""
+        files = self.save(report)
+        if as_json:
+            typer.echo(files[0].read_text(encoding="utf-8"), nl=False)
+            return []
+        return files
+
     def _refusal(self, name: str, difference: str, consequence: str) -> InputError:
         return InputError(
             f"{self.path} holds a report already: {facts_file(name)} {difference}\n"

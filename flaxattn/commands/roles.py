@@ -91,13 +91,11 @@ def roles(
         seed=seed,
         drawings=drawings,
         repeats=repeats,
-        **request.reported(run.progress),
+        **request.reported(),
     )
-    files = run.save(report)
-    found, by_chance = report.result, report.facts["false_positives"]
-    tell(
-        report.facts, _table(found), [*found.warnings(), *control_notes(by_chance)], files, as_json
-    )
+    if files := run.finish(report, as_json):
+        notes = [*report.result.warnings(), *control_notes(report.facts["false_positives"])]
+        tell(report.facts, _table(report.result), notes, files)
 
 
 def control_notes(found: dict[str, Any]) -> list[str]:

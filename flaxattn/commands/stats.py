@@ -59,11 +59,9 @@ def stats(
 
     run = ReportRun.begin(context, "stats")
     source, texts = head_source(request, run.progress)
-    report = stats_report(
-        source, texts, seed=seed, compared=compared, **request.reported(run.progress)
-    )
-    files = run.save(report)
-    tell(report.facts, _table(report.result), _patterns(report.facts["labels"]), files, as_json)
+    report = stats_report(source, texts, seed=seed, compared=compared, **request.reported())
+    if files := run.finish(report, as_json):
+        tell(report.facts, _table(report.result), _patterns(report.facts["labels"]), files)
 
 
 def _table(tally: "ScoreAccumulator") -> Table:

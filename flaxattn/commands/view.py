@@ -319,7 +319,9 @@ def _check_files(page: Path, figure: Path | None) -> None:
         raise typer.BadParameter(
             f"a page is HTML; --save-figure {page} draws a figure.", param_hint="--out"
         )
-    check_writable(page if figure is None else figure, "the page or figure")
+    check_writable(page, "the page")
+    if figure is not None:
+        check_writable(figure, "the figure")
 
 
 def _check_source(kind: str, *, text_b: Any, example: Any, name: Any, serve: bool) -> None:

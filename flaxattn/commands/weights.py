@@ -80,7 +80,6 @@ def weights(
         labels=corpus.labels,
         seed=seed,
         data=corpus.source,
-        progress=run.progress,
     )
     files = run.save(report)
     _tell(report.facts["heads"], report.facts["refused"], files)

@@ -147,12 +147,12 @@ def _in_folder(folder: Path) -> list[Path]:
             by_kind.setdefault(kind_of(path), []).append(path)
     kinds = [kind for kind in _IN_FOLDERS if kind in by_kind]
     if len(kinds) != 1:
-        others = [kind for kind in by_kind if kind]
         held = f"files of several kinds: {', '.join(kinds)}" if kinds else "none of these"
-        suffix = by_kind[(kinds or others)[0]][0].suffix if kinds or others else ".jsonl"
+        known = kinds or [kind for kind in by_kind if kind]
+        first = by_kind[known[0]][0] if known else folder / "a.jsonl"
         raise InputError(
             f"{folder} is a folder\nexpected Parquet, JSONL or Arrow files in it, found {held}\n"
-            f"name the files, for example '{folder / f'*{suffix}'}'"
+            f"name the files, for example '{first.with_name(f'*{first.suffix}')}'"
         )
     return by_kind[kinds[0]]
 

@@ -31,7 +31,7 @@ class BertVariant:
 
     Attributes:
         prefix: What Hugging Face's class names of the family begin with.
-        heads: What they continue with.
+        heads: The rest of these names.
         defaults: Settings that a `config.json` may leave out, where the default is not BERT's.
         keys: Name in `config.json` by field of `BertConfig`, where it is another; None where the
             family has no such setting.

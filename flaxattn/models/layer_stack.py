@@ -35,8 +35,8 @@ class Stack(nn.Module):
     layers changes no mask.
 
     Where the collection `cache` is mutable, `layers` there is a tuple with what each block keeps.
-    Blocks that continue with it are laid out one by one; their parameters may be such a tuple
-    too, see `unstacked`.
+    Blocks that read it are laid out one by one; their parameters may be such a tuple too, see
+    `unstacked`.
 
     Attributes:
         block: Block class, built as `block(config, dtype=, capture=, implementation=)`.

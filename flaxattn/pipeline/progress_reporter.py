@@ -248,10 +248,10 @@ class ProgressReporter:
 
 
 @contextmanager
-def reporting(progress: ProgressReporter | None) -> Iterator[ProgressReporter]:
-    """Yield the reporter of a caller, or a new one that ends with the block."""
-    if progress is not None:
-        yield progress
+def reporting() -> Iterator[ProgressReporter]:
+    """Yield the reporter that is shown, or a new one that ends with the block."""
+    if _active:
+        yield _active[-1]
         return
     with ProgressReporter() as new:
         yield new

@@ -58,7 +58,6 @@ def ablation_report(
     reading: ReadingOptions = DEFAULTS,
     page: PageOptions = DEFAULT_PAGE,
     data: Mapping[str, Any] | None = None,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Report the loss without each head, its importance, and how the loss grows as heads go.
 
@@ -87,7 +86,6 @@ def ablation_report(
         reading: How texts are read, and how many.
         page: How much evidence is kept, and shown on the page.
         data: Where the texts come from, kept with the report; default their number and digest.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each head, two figures, and a page with the texts in which heads
@@ -107,7 +105,7 @@ def ablation_report(
         "allow_nonfinite": reading.allow_nonfinite,
     }
     task = head_task(model, first, second, labels=labels, batch=batch, seed=seed, **read)
-    with reporting(progress) as shown:
+    with reporting() as shown:
         _announce(shown, model.masks(), measures, len(first))
         effects, curve = _measured(task, measures, by_layer, shown, len(first))
     maps = {f"{kind}, {n}": m for kind, e in effects.items() for n, m in e.means.items()}

@@ -75,7 +75,6 @@ def compare(
     reading: ReadingOptions = DEFAULTS,
     page: PageOptions = DEFAULT_PAGE,
     data: Mapping[str, Any] | None = None,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Compare the attention of two models, stores or lists of traces, head by head.
 
@@ -105,7 +104,6 @@ def compare(
         reading: How texts are read, and how many.
         page: How much evidence is kept, and shown on the page.
         data: Where the texts come from, kept with the report; default their number and digest.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each head (divergence in nats, cosine, changes of shares with
@@ -118,7 +116,7 @@ def compare(
     test = test or Test()
     rule = ClaimRule(test.alpha, test.correction, seed=seed)
     roles = RolesOfBoth(test, rule)
-    with reporting(progress) as shown_progress:
+    with reporting() as shown_progress:
         pair = _compared(first, second, texts, text_b, reading, data, shown_progress)
         comparison, shown = _differences(pair, page.evidence, roles, shown_progress)
     changes = comparison.changes(rule)

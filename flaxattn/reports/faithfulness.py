@@ -9,7 +9,7 @@ from typing import Any
 from flaxattn.attribution.faithfulness import DEFAULT_KINDS, Faithfulness, faithfulness
 from flaxattn.corpus.input_files import describe_texts
 from flaxattn.errors import check_arguments
-from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
+from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.report import Report, figure_file, table_file
 from flaxattn.text.text_lists import some_texts
@@ -30,7 +30,6 @@ def faithfulness_report(
     truncate: bool = False,
     seed: int = 0,
     data: Mapping[str, Any] | None = None,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Report what is predicted as tokens are removed and inserted in the order of attributions.
 
@@ -55,7 +54,6 @@ def faithfulness_report(
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
         seed: Random seed of random orders and of the tokens that are predicted.
         data: Where the texts come from, kept with the report; default their number and digest.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each kind and text (areas under the curves), the ranking of kinds in
@@ -71,7 +69,7 @@ def faithfulness_report(
         "random_orders": random_orders,
         "truncate": truncate,
     }
-    with reporting(progress) as shown:
+    with reporting() as shown:
         shown.announce(
             f"{len(first):,} texts, {model.name}: {', '.join(kinds)}, {steps} steps each"
         )

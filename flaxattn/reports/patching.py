@@ -60,7 +60,6 @@ def patch_report(
     seed: int = 0,
     page: PageOptions = DEFAULT_PAGE,
     data: Any = None,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Report the effect of patching each head or layer on the answers to pairs of texts.
 
@@ -88,7 +87,6 @@ def patch_report(
         seed: Random seed of the bootstrap, of checks and of controls.
         page: How much evidence is kept, and shown on the page.
         data: Where the pairs come from, kept with the report; default their number and digest.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each head or layer and group of positions, a table of pairs, and a
@@ -100,7 +98,7 @@ def patch_report(
     """
     request = PatchRequest() if request is None else request
     tests: dict[str, Any] = {"alpha": alpha, "correction": correction, "controls": controls}
-    with reporting(progress) as shown:
+    with reporting() as shown:
         _announce(shown, model, request, len(pairs))
         found = patch(model, pairs, request, batch=batch, seed=seed, **tests, watch=shown)
     claims = _claims(found, page.evidence)

@@ -17,7 +17,7 @@ from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Roles, Test, facts, find_roles
 from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
 from flaxattn.measures.scored_corpus import ScoredCorpus
-from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
+from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.reports.evidence import (
@@ -61,7 +61,6 @@ def roles_report(
     drawings: int = 20,
     repeats: int = 16,
     page: PageOptions = DEFAULT_PAGE,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Report which heads have which roles, with the texts that show it and controls.
 
@@ -90,7 +89,6 @@ def roles_report(
             control out, also that of the untrained model.
         repeats: Number of repeated random sequences for a decoder; 0 leaves them out.
         page: How much evidence is kept, and shown on the page.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each head and number, figures, and a page with the texts that show
@@ -101,7 +99,7 @@ def roles_report(
     """
     test = test or Test()
     options = ScoreOptions(check_relations(relations), seed=seed, pande_parity=test.pande_parity)
-    with reporting(progress) as shown:
+    with reporting() as shown:
         heads = ReportedHeads.of(source, texts, options, side, trees, reading, shown)
         corpus = heads.scores(("score",), page.evidence)
         found = find_roles(corpus.tally, heads.options, test)

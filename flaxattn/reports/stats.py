@@ -21,7 +21,7 @@ from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scored_corpus import ScoredCorpus
 from flaxattn.measures.scores import ScoreAccumulator
-from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
+from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.evidence import (
@@ -78,7 +78,6 @@ def stats_report(
     reading: ReadingOptions = DEFAULTS,
     compared: int = 100,
     page: PageOptions = DEFAULT_PAGE,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Report where every head looks and how sharply, with the texts that show it.
 
@@ -105,7 +104,6 @@ def stats_report(
         compared: Number of texts on which all heads are compared with each other; 0 leaves the
             comparison out.
         page: How much evidence is kept, and shown on the page.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each head and number (mean, standard deviation, 95 % interval), a
@@ -116,7 +114,7 @@ def stats_report(
         InputError: See `head_stats`; and for a store without a statistic whose mean describes a
             head.
     """
-    with reporting(progress) as shown:
+    with reporting() as shown:
         options = ScoreOptions(seed=seed)
         heads = ReportedHeads.of(source, texts, options, side, trees, reading, shown)
         corpus = heads.scores(_EVIDENCE, page.evidence)

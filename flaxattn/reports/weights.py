@@ -53,7 +53,6 @@ def weights(
     labels: Sequence[int] | None = None,
     seed: int = 0,
     data: Mapping[str, Any] | None = None,
-    progress: ProgressReporter | None = None,
 ) -> Report:
     """Measure attribution maps over texts, side by side with attention.
 
@@ -79,7 +78,6 @@ def weights(
         labels: Number of the class of each text, for a classifier.
         seed: Random seed of the tokens that a masked model has to predict.
         data: Where the texts come from, kept with the report; default their number and digest.
-        progress: Shows how far the work is; default a reporter of its own.
 
     Returns:
         A report with a row for each text, kind, side, layer and head, and a figure. A head of -1
@@ -92,7 +90,7 @@ def weights(
         raise InputError(f"kind {unknown[0]!r} is unknown\nchoose of {', '.join(WEIGHT_KINDS)}")
     first, second = some_texts(texts, text_b)
     corpus = _Texts(first, second, None if labels is None else list(labels))
-    with reporting(progress) as shown:
+    with reporting() as shown:
         rows, refused = _measured(model, corpus, kinds, seed, shown)
     means = _means(rows)
     facts = {

@@ -22,6 +22,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.input_files import InputFile, Name, find_inputs, kept_inputs
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError, check_arguments
+from flaxattn.files import existing_part
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pipeline.progress_reporter import ProgressReporter
@@ -272,8 +273,7 @@ def survey(store: Path, model: Models, spec: JobSpec, watcher: Watcher | None = 
             plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
     works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
     report = report_of(store, works, time.monotonic() - started)
-    place = next(path for path in (store, *store.absolute().parents) if path.exists())
-    return dataclasses.replace(report, free=shutil.disk_usage(place).free)
+    return dataclasses.replace(report, free=shutil.disk_usage(existing_part(store)).free)
 
 
 ENGINES = ("local", "ray")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flaxattn.errors import InputError, StoreError
-from flaxattn.files import file_inside
+from flaxattn.files import existing_part, file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import Store
 from flaxattn.store.seals import read_manifest
@@ -86,11 +86,10 @@ def check_sources(sources: Sequence[Path], out: Path, *, copy: bool = False) -> 
         for store in stores:
             sizes |= shard_sizes(store.path)
         needed = sum(sizes.values())
-        place = next(path for path in out.absolute().parents if path.exists())
-        if needed > (free := shutil.disk_usage(place).free):
+        if needed > (free := shutil.disk_usage(existing_part(out)).free):
             raise StoreError(
                 f"{out} needs {needed:,} bytes for {len(sizes)} shards; {free:,} are free\n"
-                "free some space, or link the files in place of copying them"
+                "free some space, or link the files instead of copying them"
             )
     return stores
 

@@ -285,7 +285,7 @@ def commit_on_ray(
     if not todo:
         return
     each = max(1, min(len(todo) // (4 * (options.workers or 1)), _MOST))
-    tasks = deque(todo[i : i + each] for i in range(0, len(todo), each))
+    tasks = deque(tuple(todo[i : i + each]) for i in range(0, len(todo), each))
     with _temporary(works[0].store.absolute()) as folder:
         models = [folder / f"model-{number}" for number in range(len(works))]
         for work, directory in zip(works, models, strict=True):
@@ -304,7 +304,7 @@ def commit_on_ray(
 
 
 def _answers(
-    ray: Any, options: RayOptions, errand: Errand, tasks: deque[list[int]]
+    ray: Any, options: RayOptions, errand: Errand, tasks: deque[tuple[int, ...]]
 ) -> Generator[list[tuple[int, ShardReport]], None, None]:
     """Yield the answers of workers task by task, and replace workers that are lost."""
     actor = ray.remote(num_cpus=options.cpus, num_gpus=options.gpus)(Worker)
@@ -328,13 +328,13 @@ def _answers(
                 if lost[numbers] == _TRIES:
                     raise _lost(numbers, error) from error
                 if numbers:
-                    tasks.appendleft(list(numbers))
+                    tasks.appendleft(numbers)
                 start()
                 continue
             lost[()] = 0
             if tasks:
-                numbers_next = tasks.popleft()
-                running[worker.commit.remote(numbers_next)] = worker, tuple(numbers_next)
+                following = tasks.popleft()
+                running[worker.commit.remote(following)] = worker, following
             if numbers:
                 yield reports
     except ray.exceptions.RayTaskError as error:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from flaxattn.errors import StoreError
+from flaxattn.files import existing_part
 from flaxattn.store.seals import (
     NONFINITE,
     Manifest,
@@ -251,8 +252,7 @@ def flush_folders(folder: Path) -> None:
 
 
 def _not_written(target: Path, needed: int, error: OSError) -> StoreError:
-    place = next(p for p in (target, *target.parents) if p.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(existing_part(target)).free
     return StoreError(
         f"could not write {target}: {error.strerror or error}\n"
         f"it needs {needed} bytes, {free} are free there\n"

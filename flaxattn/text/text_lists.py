@@ -71,7 +71,7 @@ def some_texts(
     """Return the first texts as `paired_lists` does, at least one."""
     first, other = paired_lists(texts, second)
     if not first:
-        raise InputError("texts is a list of at least one text, received none")
+        raise InputError("texts: expected at least one text, received none")
     return first[:limit], None if other is None else other[:limit]
 
 

@@ -27,7 +27,7 @@ _KIND = FileKind(
     "trace",
     "flaxattn.trace",
     "Write one: trace.save({}).",
-    "Give a file that trace.save wrote; a directory of a model is none.",
+    "Give a file that trace.save wrote; not the directory of a model.",
 )
 _ARRAYS = ("mask", "segments", "special", "decoder_mask", "decoder_special")
 _LISTS = ("tokens", "words", "texts", "truncated", "decoder_tokens", "written", "decoder_words")

@@ -54,6 +54,23 @@ TYPED: dict[str, tuple[list[str], list[str], list[str] | None]] = {
     "a page as a picture": (["view", "hi", "-o", "a.pdf"], ["a.pdf", "--save-figure"], None),
     "a picture as a page": (["view", "hi", "--save-figure", "a.html"], ["a.html"], None),
     "a page in no folder": (["view", "hi", "-o", "absent/a.html"], ["absent/a.html"], None),
+    "a figure in no folder": (
+        ["view", "hi", "--save-figure", "absent/a.png"],
+        ["absent/a.png"],
+        None,
+    ),
+    "a page in no folder beside a figure": (
+        ["view", "hi", "-o", "absent/a.html", "--save-figure", "a.png"],
+        ["absent/a.html"],
+        None,
+    ),
+    "no number after a sign": (["stats", "corpus.txt", "--limit=ten"], ["--limit", "'ten'"], None),
+    "results of bench where nobody writes": (["bench", "-o", "/proc/b.json"], ["/proc"], None),
+    "a tokenizer in a file": (
+        ["tokenizer", "train", "corpus.txt", "-o", "table.csv"],
+        ["table.csv"],
+        None,
+    ),
     "a page where nobody writes": (["view", "hi", "-o", "/proc/a.html"], ["/proc"], None),
     "a report in a file": (["stats", "corpus.txt", "-o", "table.csv"], ["table.csv"], None),
     "a report where nobody writes": (["stats", "corpus.txt", "-o", "/proc/R"], ["/proc"], None),

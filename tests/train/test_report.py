@@ -125,7 +125,7 @@ def test_a_resumed_run_says_what_is_left(tmp_path: Path, capfd: pytest.CaptureFi
     write(tmp_path, 8)
     said, peak, training, heldout = capfd.readouterr().err.splitlines()
     assert said == (f"2 of 10 steps to train, evaluated every 1,000, saved every 500 to {tmp_path}")
-    assert "warms up for 1,000 steps" in peak
+    assert "warmup_steps is 1,000, steps is 10" in peak
     assert training.startswith("training: 9 of 10 steps, loss 2.000  accuracy 25.0%  ")
     assert training.endswith(" left")
     assert heldout == "step 9/10  held-out: loss 1.000  accuracy 50.0%"

@@ -60,7 +60,7 @@ PLACES = (
 
 
 def check_state(state: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    """A state, or its JSON, whose names are known and whose settings have a value of theirs."""
+    """Check the state of a page, given as a mapping or as JSON, and drop what is None."""
     if isinstance(state, str):
         try:
             state = json.loads(state)
