@@ -10,6 +10,7 @@ VENV ?= .venv
 PYTHON ?=
 VERSION ?= 3.1[123]
 ARGS ?=
+FAST ?=
 PARITY_VENV ?= .venv-parity
 AOT_VENV ?= .venv-aot
 TORCH ?= torch==2.13.0
@@ -22,7 +23,7 @@ PYTEST := PYTHONSAFEPATH=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --
 PLAIN := not parity and not browser and not aot and not gpu and not ray
 # Tests compile much and compute little: without LLVM's optimisations they take half the time.
 # Programs that take longer than 0.05 s to compile are kept in the virtual environment, and so is
-# Python's bytecode beside the sources. The comparisons with torch compile as users do.
+# Python's bytecode beside the sources. The comparisons with torch compile as users do, unless FAST=1.
 QUICK := PYTHONDONTWRITEBYTECODE= JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
   JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 \
   JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/compiled \
@@ -71,7 +72,7 @@ parity:  ## the comparisons with torch transformers and BertViz, on Python 3.11 
 	@$(MAKE) --no-print-directory compare VENV=$(PARITY_VENV) VERSION=3.11
 
 compare: $(VENV)/.oracle
-	FLAXATTN_MUST_RUN=parity $(PYTEST) -m parity $(ARGS)
+	FLAXATTN_MUST_RUN=parity $(if $(FAST),$(QUICK),$(PYTEST)) -m parity $(ARGS)
 
 browser: $(VENV)/.test  ## the pages in headless Chromium; fails where there is none
 	FLAXATTN_MUST_RUN=browser $(PYTEST) -m browser $(ARGS)
@@ -174,7 +175,12 @@ $(VENV)/.aot: $(VENV)/.test tests/aot/compile.py
 	@$(PIP) --no-deps $$($(BIN)/python tests/aot/compile.py wheels)
 	@touch $@
 
-$(VENV)/.oracle: $(VENV)/.test
-	@echo "Installing torch, transformers and BertViz into $(VENV) (large)"
-	@$(PIP) $(TORCH) --editable '.[oracle]'
+$(VENV)/.torch: $(VENV)/.python
+	@echo "Installing torch into $(VENV) (large)"
+	@$(PIP) $(TORCH)
+	@touch $@
+
+$(VENV)/.oracle: $(VENV)/.test $(VENV)/.torch
+	@echo "Installing transformers and BertViz into $(VENV)"
+	@$(PIP) --editable '.[oracle]'
 	@touch $@

@@ -83,8 +83,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Make implicit dtype and rank promotion an error in a test and in its fixtures."""
+    """Set jax for a test and its fixtures: no implicit promotion of dtypes and ranks, one device.
+
+    Programs for one device compile faster. Tests marked `devices` see all eight.
+    """
     mixed = item.path.is_relative_to(MIXED_DTYPES)
+    device = None if item.get_closest_marker("devices") else jax.devices()[0]
+    jax.config.update("jax_default_device", device)
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_numpy_dtype_promotion", "standard" if mixed else "strict")
     return (yield)
@@ -103,15 +108,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.outcome = "failed"
         report.longrepr = f"skipped, but {names[0]} tests must run here: {report.longrepr}"
     return report
-
-
-@pytest.fixture(scope="module")
-def one_device() -> Iterator[None]:
-    """Programs for one device, which compile faster; what takes several has tests of its own."""
-    before = jax.config.jax_default_device
-    jax.config.update("jax_default_device", jax.devices()[0])
-    yield
-    jax.config.update("jax_default_device", before)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -133,6 +129,25 @@ def no_figure_stays() -> Iterator[None]:
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(autouse=True)
+def coarse_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures of commands and reports with few pixels and a simple layout, which is fast.
+
+    The tests of `flaxattn.views` save figures as users do.
+    """
+    if request.path.parent.name not in ("commands", "reports"):
+        return
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def savefig(figure: Figure, *args: Any, **options: Any) -> None:
+        figure.set_layout_engine("none")
+        save(figure, *args, **options | {"dpi": 20})
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ class LanguageModelRecipe(TextRecipe):
         steps: updates in all; 0 lets `epochs` decide.
         learning_rate: the peak; 0 for 0.2 / E, and half of that where a model is gone on from.
         warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
-        evaluations: how many there are in all; sets `evaluate_every` where that is 0.
+        evaluations: at most so many in all; sets `evaluate_every` where that is 0.
         evaluate_tokens: held-out tokens that an evaluation looks at, from the first on; 0 for all.
         prompts: texts that are continued at every evaluation; none for the beginnings of the first
             held-out documents.
@@ -214,7 +214,7 @@ class LanguageModelRecipe(TextRecipe):
             steps=steps,
             learning_rate=self.learning_rate or (0.1 if self.model else 0.2) / width,
             warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
-            evaluate_every=self.evaluate_every or max(1, steps // self.evaluations),
+            evaluate_every=self.evaluate_every or -(-steps // self.evaluations),
         )
 
     def check_model(self, config: GPT2Config | DecoderConfig) -> None:

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from flaxattn.errors import InputError
 
+MOST_EVALUATIONS = 20
+"""Evaluations of a run whose recipe names no interval: one every 5 % of the updates."""
+
 
 def at_least(smallest: int, names: str) -> dict[str, int]:
     """Settings that must not be smaller, by name."""
@@ -275,7 +278,7 @@ class GlueRecipe(Recipe):
         epochs: passes over the training examples; sets `steps` where that is 0.
         warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
-        evaluations_per_epoch: sets `evaluate_every` where that is 0.
+        evaluations_per_epoch: sets `evaluate_every` where that is 0; at most 20 in all.
         max_length: tokens kept of an example; the longer text of a pair is cut first.
         buckets: lengths that batches are padded to, up to `max_length`.
         seeds: one run per entry, of data order, dropout and the new head.
@@ -333,7 +336,8 @@ class GlueRecipe(Recipe):
             self,
             steps=steps,
             warmup_steps=self.warmup_steps or round(self.warmup_share * steps),
-            evaluate_every=self.evaluate_every or max(1, epoch // self.evaluations_per_epoch),
+            evaluate_every=self.evaluate_every
+            or max(-(-epoch // self.evaluations_per_epoch), -(-steps // MOST_EVALUATIONS)),
         )
 
 

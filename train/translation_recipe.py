@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 from flaxattn.errors import InputError
-from flaxattn.train.recipe import Recipe, at_least
+from flaxattn.train.recipe import MOST_EVALUATIONS, Recipe, at_least
 
 _EVEN = 8  # batches have a multiple of so many rows where they can, for devices to share
 
@@ -55,7 +55,7 @@ class TranslationRecipe(Recipe):
         buckets: lengths that batches are padded to, on both sides alike, up to `max_length`.
         epochs: passes over the pairs; sets `steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
-        evaluations: how many there are in all; sets `evaluate_every` where that is 0.
+        evaluations: at most so many in all; sets `evaluate_every` where that is 0.
         learning_rate: the peak; with schedule "noam" a factor on the published rate, whose peak is
             1 / sqrt(E warmup_steps).
         label_smoothing: share of the probability spread evenly over the vocabulary.
@@ -106,7 +106,7 @@ class TranslationRecipe(Recipe):
     epochs: float = 20.0
     steps: int = 0
     warmup_steps: int = 2000
-    evaluations: int = 20
+    evaluations: int = MOST_EVALUATIONS
     evaluate_every: int = 0
     checkpoint_every: int = 0
     learning_rate: float = 1.0
@@ -170,5 +170,5 @@ class TranslationRecipe(Recipe):
             per_epoch: batches of an epoch.
         """
         steps = self.steps or max(1, round(self.epochs * per_epoch))
-        every = self.evaluate_every or max(1, steps // self.evaluations)
+        every = self.evaluate_every or -(-steps // self.evaluations)
         return dataclasses.replace(self, steps=steps, evaluate_every=every)

@@ -146,7 +146,8 @@ def head_task(
             given |= _masked(model, reading, given, drawn)
         elif not isinstance(module, Seq2SeqLM):
             _check_lengths(given["attention_mask"], start)
-        given = {name: _repeated(array, batch) for name, array in given.items()}
+        rows = min(batch, len(texts))  # the last batch has the shape of the others
+        given = {name: _repeated(array, rows) for name, array in given.items()}
         batches.append(LossBatch(given, len(some)))
     losses = functools.partial(_losses, module)
     return HeadTask(

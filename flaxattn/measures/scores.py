@@ -210,7 +210,8 @@ class ScoreAccumulator(ResultTable):
         heads: Number of the head at each index.
         moments: By column, `[L, H]` each, float64.
         lengths: N of each text.
-        ceilings: The highest score a head could have, of every text by role.
+        ceilings: The highest score a head could have on each text, by role; nan where a text has no
+            such words.
         hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
         offsets: How often related words are so many words apart, by role.
         side: `encoder`, `decoder` or `cross`.
@@ -290,9 +291,10 @@ class ScoreAccumulator(ResultTable):
         for column, moments in other.moments.items():
             before = self.moments.get(column)
             self.moments[column] = moments if before is None else merged(before, moments)
+        for role in {**self.ceilings, **other.ceilings}:
+            parts = [t.ceilings.get(role, _gap(len(t.lengths))) for t in (self, other)]
+            self.ceilings[role] = np.concatenate(parts)
         self.lengths = np.concatenate([self.lengths, other.lengths])
-        for role, values in other.ceilings.items():
-            self.ceilings[role] = np.concatenate([self.ceilings.get(role, values[:0]), values])
         for role, (hits, count) in other.hits.items():
             mine, number = self.hits.get(role, (np.zeros_like(hits), 0))
             self.hits[role] = mine + hits, number + count

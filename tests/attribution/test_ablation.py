@@ -184,6 +184,7 @@ def called(batch: LossBatch, **masks: Any) -> np.ndarray:
     return ((each * chosen).sum(1) / chosen.sum(1))[: batch.texts]
 
 
+@pytest.mark.slow
 def test_importance_is_the_difference_quotient(masked_lm: HeadTask) -> None:
     """Through the kernel's backward pass, against losses a little above and below."""
     step, head = 2e-2, (1, 3)

@@ -15,7 +15,7 @@ from flaxattn.models.interventions import Intervention
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 TEXT, TARGET = "the cat is sad .", "a b c"
 SIDES = {"bert": ["encoder"], "gpt2": ["decoder"], "seq2seq": ["encoder", "decoder", "cross"]}

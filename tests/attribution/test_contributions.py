@@ -89,6 +89,7 @@ def test_deep_heads_have_nothing_to_leave_out() -> None:
     np.testing.assert_allclose(effective_attention(weights, value.swapaxes(0, 1)), weights)
 
 
+@pytest.mark.slow
 def test_gradient_times_weights_is_that_of_jax() -> None:
     """The gradient of a loss with respect to the weights themselves."""
     weights, value, _ = drawn(4)

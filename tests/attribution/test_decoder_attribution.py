@@ -11,7 +11,6 @@ import flaxattn as fa
 from flaxattn.kernels.contract import Capture
 from flaxattn.pretrained.head_projections import output_projections
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXT = "the cat sat on a mat"
 STEP = 1e-5  # of differences in float64
 
@@ -45,6 +44,7 @@ def test_what_the_model_records(gemma, layers):
         np.testing.assert_allclose(seen.value[number, 0], layer.value, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_norms_are_lengths_of_what_shared_values_add(gemma, layers):
     (maps,) = fa.attention_norms(gemma, TEXT)["decoder"]
     for number, layer in enumerate(layers):

@@ -14,7 +14,6 @@ from flaxattn.attribution.faithfulness import TokenAttributions
 from flaxattn.attribution.relevance import slopes_of
 from flaxattn.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["the cat is very sad .", "a cat is a cat , a b", "the d e f cat"]
 TARGETS = ["a b c d", "the cat", "e f g"]
 
@@ -146,6 +145,7 @@ def test_only_kinds_that_the_model_lacks_are_an_error(seq2seq):
         fa.faithfulness(seq2seq, TEXTS, TARGETS, kinds=["flow"])
 
 
+@pytest.mark.slow
 def test_a_text_of_two_tokens_that_can_be_removed_is_judged(modern):
     counts = {
         text: int(predictions(modern, [text])[0].removable.sum()) for text in ("ab", "abc", "abcd")

@@ -8,7 +8,6 @@ import pytest
 import flaxattn as fa
 from flaxattn.attribution.generic_relevance import generic_relevance
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXT, TARGET = "the cat is sad .", "a b c"
 
 

@@ -26,9 +26,6 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.rotary import Rotary
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
-
 NORMS = ("query_norm", "key_norm")
 
 
@@ -280,6 +277,7 @@ def test_bert_is_of_its_weights_as_they_are(bert: Any) -> None:
     assert_composed(circuits, heads, later_layer)
 
 
+@pytest.mark.slow
 def test_layers_that_share_parameters_have_the_same_scores(tmp_path: Path) -> None:
     path = write_encoder(
         tmp_path / "a", "ForMaskedLM", unigram(), model_type="albert", embedding_size=8
@@ -350,6 +348,7 @@ def reads(writer: str, first: int, reader: str, second: int, kind: str) -> bool:
     return first < second
 
 
+@pytest.mark.slow
 def test_t5_and_its_cross_attention(t5: Any) -> None:
     circuits, heads = fa.head_circuits(t5), t5_heads(t5)
     words = wide(t5.params["model"]["words"]["embedding"])
@@ -468,6 +467,7 @@ def diagonals(weights: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_positions_alone_have_the_attention_of_a_model_without_words(gpt2: Any, bert: Any) -> None:
     """A model whose words, and layers in between, are silent attends by its positions."""
     silent = ("words/embedding", "attention/output/kernel", "attention/output/bias", "down/kernel")
@@ -555,6 +555,7 @@ def test_nan_is_refused_by_its_parameter_or_left_blank(gpt2: Any) -> None:
     assert np.isfinite(circuits.copying["decoder"]).all()
 
 
+@pytest.mark.slow
 def test_prefix_matching_names_the_induction_heads_of_the_built_in_model() -> None:
     model = fa.from_pretrained("tiny-gpt2")
     circuits = fa.head_circuits(model)

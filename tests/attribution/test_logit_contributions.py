@@ -21,7 +21,6 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2 import GPT2Layer
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["the cat sat on a mat and the cat", "a dog"]
 SIZES = {
     "hidden_size": 16,

@@ -18,7 +18,6 @@ from flaxattn.errors import InputError
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["The old man and the sea", "It was"]
 
 

@@ -13,7 +13,6 @@ from flaxattn.measures.significance import adjusted
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
 SEEDS, ALPHA = 20, 0.05
 
 
@@ -85,6 +84,7 @@ def test_few_pairs_alike_make_no_head_causal(config: Any, gpt2: PretrainedDecode
     assert effects.p.min() == 2 / 2**5 and not effects.causal.any() and effects.control is None
 
 
+@pytest.mark.slow
 def test_a_head_that_always_helps_is_causal(config: Any, gpt2: PretrainedDecoder) -> None:
     model = random_model(config, gpt2.tokenizer, 0)
     random = np.random.default_rng(0)

@@ -21,8 +21,6 @@ from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture(scope="module")
 def lm(gpt2: PretrainedDecoder) -> PretrainedDecoder:
@@ -107,6 +105,7 @@ def test_patching_every_layer_output_recovers_the_clean_answer(lm: Any) -> None:
     np.testing.assert_allclose(report.shares(effects), 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_segments_of_positions_partition_the_text(lm: Any) -> None:
     request = fa.PatchRequest(site="layer_input", by="layer", positions="segment")
     report = fa.patch(lm, PAIRS, request, controls=0)

@@ -21,7 +21,6 @@ import flaxattn as fa
 from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
-pytestmark = pytest.mark.usefixtures("one_device")
 LAYERS, HEADS = 3, 4
 # The indirect-object task: names A and B, then B again, so A comes next; corrupted, all differ.
 PAIRS = [

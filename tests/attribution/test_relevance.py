@@ -15,7 +15,6 @@ from flaxattn.attribution.explained_predictions import TokenScore, predictions
 from flaxattn.attribution.relevance import iterate_relevance, recorded, slopes_of
 from flaxattn.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXT, TARGET = "the cat is very sad .", "a b c d"
 
 

@@ -24,8 +24,6 @@ from flaxattn.models.modernbert import ModernBertLayer
 from flaxattn.models.seq2seq_layers import DecoderLayer, EncoderLayer
 from flaxattn.models.unstacked_layers import unstacked
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 LAYERS = (BertLayer, RotaryDecoderLayer, GPT2Layer, ModernBertLayer, DecoderLayer, EncoderLayer)
 OUTPUTS = ("logits", "start_logits", "last_hidden_state")
 CONSERVED = 1e-4  # of the sum of the sizes of what comes in

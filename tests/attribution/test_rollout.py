@@ -81,6 +81,7 @@ def test_identity_goes_nowhere_and_a_chain_goes_far() -> None:
 FIRST = np.array([[1, 0, 0, 0]] * 4, np.float32)
 
 
+@pytest.mark.slow
 @hypothesis.given(st.integers(0, 10**6))
 def test_flow_is_the_largest_and_stays_within_capacities(seed: int) -> None:
     """Against augmenting paths found by depth-first search; no cut lets more through."""

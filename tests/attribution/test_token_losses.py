@@ -14,7 +14,6 @@ from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForMaskedLM, BertForSequenceClassification
 from flaxattn.models.gpt2 import GPT2LM
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["the cat is very sad", "a b c", "very sad , the cat is a h ."]
 
 

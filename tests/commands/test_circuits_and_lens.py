@@ -13,7 +13,6 @@ import pytest
 
 import flaxattn as fa
 
-pytestmark = pytest.mark.usefixtures("one_device")
 Typed = Callable[..., tuple[int, str, str]]
 
 

@@ -12,8 +12,6 @@ import small_bert
 import flaxattn as fa
 from flaxattn.store.extract_to import extract_to
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog.", "It is a cat."]
 
 

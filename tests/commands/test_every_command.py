@@ -26,8 +26,6 @@ from small_models import with_nan
 import flaxattn as fa
 from flaxattn import cli
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 MODELS = ("tiny-bert", "tiny-gpt2", "tiny-dates")
 ENCODERS = ("small-roberta", "small-albert")  # directories beside the inputs
 DECODER = "small-gemma"
@@ -116,9 +114,13 @@ RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
 WRITING = ("generate", "translate", "fill-mask", "answer", "classify", "patch")  # never with NaN
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 ALLOWING += ("circuits", "lens")
-# Other forms of a command that is here already: with one model in `make test`.
+# Commands that take seconds, and other forms of a command: with one model in `make test`.
 VARIANTS = ("view pair", "view stdin", "view store", "stats store", "roles store")
-VARIANTS += ("probe states", "probe pronouns", "heads")
+VARIANTS += ("probe states", "probe pronouns")
+COSTLY = {"demo": "tiny-bert", "stats": "tiny-bert", "circuits": "tiny-gpt2"}
+COSTLY |= {"faithfulness": "tiny-gpt2", "patch": "tiny-gpt2", "ablate": "tiny-bert"}
+COSTLY["heads"] = "tiny-gpt2"  # reads two reports of circuits
+ONCE = dict.fromkeys(VARIANTS, MODELS[0]) | COSTLY
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +149,7 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
     return [
-        pytest.param(
-            name, model, marks=[pytest.mark.slow] * (name in VARIANTS and model != MODELS[0])
-        )
+        pytest.param(name, model, marks=[pytest.mark.slow] * (ONCE.get(name, model) != model))
         for model in models
         for name in names
     ]
@@ -215,7 +215,7 @@ def test_it_succeeds_or_is_refused(
         assert "Traceback" not in err
 
 
-@pytest.mark.few("view text-tiny-bert", "generate-tiny-gpt2", "stats-tiny-gpt2")
+@pytest.mark.few("view text-tiny-bert", "generate-tiny-gpt2", "stats-tiny-bert")
 @pytest.mark.parametrize(("name", "model"), cases(RUNS))
 def test_a_model_with_nan_is_refused_by_its_layer(
     name: str,
@@ -238,7 +238,7 @@ def test_a_model_with_nan_is_refused_by_its_layer(
         assert not list(tmp_path.rglob("*.html")) and not list(tmp_path.rglob("heads.parquet"))
 
 
-@pytest.mark.few("view text-tiny-bert", "stats-tiny-gpt2")
+@pytest.mark.few("view text-tiny-bert", "stats-tiny-bert")
 @pytest.mark.parametrize(
     ("name", "model"), cases([name for name in RUNS if name.split()[0] in ALLOWING])
 )

@@ -67,6 +67,7 @@ def run(
     return typed
 
 
+@pytest.mark.slow
 def test_a_corpus_becomes_a_store_that_anybody_reads(
     run: Run, bert, folder: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 import flaxattn as fa
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["The old man walked to the market.", "She was very happy to see the dog."]
 KINDS = ("attention", "input_gradient", "random")
 

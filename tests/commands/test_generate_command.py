@@ -45,6 +45,7 @@ def test_a_text_is_shown_while_it_is_written(
     assert said == ["Plain", *reciter.text.removeprefix("Plain"), "\n"]
 
 
+@pytest.mark.slow
 def test_prompts_come_from_standard_input_and_texts_end_at_stop_strings(
     run: Run, reciter: Any
 ) -> None:

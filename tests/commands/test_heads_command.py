@@ -12,7 +12,6 @@ import pytest
 
 import flaxattn as fa
 
-pytestmark = pytest.mark.usefixtures("one_device")
 Typed = Callable[..., tuple[int, str, str]]
 
 TEXT = "the old {0} and the {1} were happy . the old {0} and the"

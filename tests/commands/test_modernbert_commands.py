@@ -11,7 +11,6 @@ import report_cases
 from flaxattn import cli
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 
-pytestmark = pytest.mark.usefixtures("one_device")
 COMMANDS = {
     "view text": "view cats --model model --out page.html",
     "view pair": "view cats dogs --model model --view all --out page.html",

@@ -18,7 +18,6 @@ from flaxattn.errors import InputError
 from flaxattn.reports.report import json_text, without_nan
 from flaxattn.store.verify_store import verify
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["the cat is very sad because it could not find food to eat", "the food", "a cat, sad"]
 # Two layers of four heads; layer 1 is broken.
 BROKEN = [{"layer": 1, "head": head, "texts": 3} for head in range(4)]

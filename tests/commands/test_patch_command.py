@@ -13,8 +13,6 @@ import pytest
 import flaxattn as fa
 from flaxattn.attribution.patch_effects import PatchReport
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXT = "the old {0} and the {1} were happy . the old {0} and the"
 WORDS = ("king", "lady", "girl", "horse", "dog", "house", "river", "man", "woman", "boy", "door")
 WORDS += ("garden", "tree", "child")
@@ -185,6 +183,7 @@ def test_digits_of_a_target_continue_its_beginning(run: Any, tmp_path: Path) -> 
     assert largest["side"] == "cross" and largest["layer"] == 1
 
 
+@pytest.mark.slow
 def test_json_is_printed_for_programs(run: Any, tmp_path: Path) -> None:
     code, out, err = run("patch", "pairs.csv", "--limit", "2", "--no-page", "--json")
     assert code == 0, err

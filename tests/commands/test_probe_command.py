@@ -24,8 +24,6 @@ from flaxattn.probes.selectivity import attachment
 from flaxattn.probes.word_maps import ROOT
 from flaxattn.views.page import Page
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 FORMS = "a b c d e f g h the cat is very".split()
 
 

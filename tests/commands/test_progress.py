@@ -16,8 +16,6 @@ import pytest
 import report_cases
 import store_cases
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 # Words of each command, the model left to its default, and a stage that must be shown.
 COMMANDS = {
     "stats": ("stats trees.conllu --limit 3", "scoring heads: 3 of 3"),

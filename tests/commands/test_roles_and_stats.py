@@ -13,8 +13,6 @@ import flaxattn as fa
 from flaxattn.store.extract_to import extract_to
 from flaxattn.views.page import Page
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 LINES = """# sent_id = {number}
 1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
 2\tcat\t_\tNOUN\t_\t_\t4\tnsubj\t_\t_

@@ -11,7 +11,7 @@ import pytest
 
 from flaxattn.reports.report import WEIGHT_KINDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 TEXTS = ["the cat is sad .", "a b c a b c a b", "very very sad , the end of a cat", "c d e f g h"]
 TREE = """# sent_id = {number}

@@ -23,6 +23,7 @@ def give(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
+@pytest.mark.slow
 def test_fillings_are_those_of_the_function(typed: Any) -> None:
     code, out, err = typed("fill-mask", *TEXTS, "--top", 2)
     assert (code, err) == (0, "")

@@ -53,6 +53,7 @@ def test_a_trace_file_becomes_the_page_that_python_makes(capsys, places, tmp_pat
     assert page.read_text(encoding="utf-8") == wanted
 
 
+@pytest.mark.slow
 def test_texts_of_a_store_by_number_and_by_id(capsys, places, tmp_path):
     store = open_store(places / "store")
     page = tmp_path / "a.html"
@@ -122,6 +123,7 @@ def test_the_text_level_has_a_page_and_no_figure(capsys, tmp_path):
     assert code == 2 and "plot_state draws no running text" in err and not figure.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.few("all")
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "text"])
 def test_every_view_of_a_text_has_a_page_and_a_figure(capsys, tmp_path, view):

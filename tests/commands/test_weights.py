@@ -7,8 +7,6 @@ import pytest
 
 from flaxattn.reports import weights
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXTS = ["the cat is sad .", "a b c", "the", "a cat", "b is a cat ."]
 WHERE = ("text", "kind", "side", "layer", "head")
 KINDS = ("attention", "norm", "effective", "rollout")

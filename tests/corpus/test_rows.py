@@ -180,6 +180,7 @@ def test_lines_of_json_that_cannot_be_used(line: str, code: str, write: Write) -
     assert len(str(caught.value).splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_too_early(write: Write) -> None:
     assert codes(write("a.jsonl", '{"a": 1}\n{"a": ')) == (1, {"truncated": 1})
     assert codes(write("a.tsv", "a\tb\n1\t2\n3")) == (1, {"truncated": 1})

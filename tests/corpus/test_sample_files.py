@@ -40,6 +40,7 @@ def number(words: str) -> int:
     return total + part
 
 
+@pytest.mark.slow
 def test_the_treebanks_have_no_sentence_in_common(files: dict[str, Path], tmp_path: Path) -> None:
     bad = BadRows("fail", tmp_path)
     test, train = (

@@ -10,7 +10,6 @@ import pytest
 from markdown_blocks import ROOT
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-pytestmark = pytest.mark.usefixtures("one_device")
 ROOMS = {"flaxattn": "flaxattn", "kernels": "flaxattn.kernels", "train": "flaxattn.train"}
 
 

@@ -19,7 +19,6 @@ from markdown_blocks import ROOT, Block, blocks, check_command, commands
 
 from flaxattn import cli
 
-pytestmark = pytest.mark.usefixtures("one_device")
 DOCS = ROOT / "docs"
 SLOW = "<!-- tests: slow -->"
 LANGUAGES = {"python", "sh", "text"}

@@ -96,6 +96,7 @@ def test_there_are_many_formats() -> None:
         assert all(pieces(one).count(piece) == 1 for piece in pieces(one))
 
 
+@pytest.mark.slow
 def test_a_text_means_one_date() -> None:
     assert not contradictions(formats(), [*CLOSED, *DRAWN], squeeze=True)
 
@@ -305,6 +306,7 @@ def test_letters_and_words_of_unseen_formats_are_known() -> None:
     assert not words(SPLIT.unseen) - words(SPLIT.seen)
 
 
+@pytest.mark.slow
 def test_no_seen_format_writes_an_unseen_row() -> None:
     drawn = examples(60, 3, SPLIT.unseen, dates("heldout"))
     rows = list(new_to(SPLIT.seen, drawn))
@@ -339,6 +341,7 @@ def test_the_same_files_whatever_the_machine_is_set_to(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_parts_are_parallel_and_apart(tmp_path: Path) -> None:
     out = tmp_path / "out"
     counts = write(out, 200, 100, seed=3)

@@ -92,6 +92,7 @@ def test_masks(ran: Any) -> None:
     assert filled["best"] == tokenizer.convert_ids_to_tokens([best])[0]
 
 
+@pytest.mark.slow
 def test_an_answer(ran: Any) -> None:
     names = ran("Answer a question")
     best = names["best"]

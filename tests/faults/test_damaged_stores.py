@@ -46,6 +46,7 @@ def test_any_damage_is_named_and_never_read_as_numbers(path: Path, tmp_path: Pat
         shutil.rmtree(hurt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [40, pytest.param(300, marks=pytest.mark.slow)])
 def test_every_flipped_bit_of_every_file_is_named(path: Path, tmp_path: Path, trials: int) -> None:
     """Also of the files beside the shards; what is read of a hurt store is what was written."""

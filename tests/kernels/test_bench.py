@@ -43,6 +43,7 @@ def split(case, dtype="float32"):
     return arrays, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.few("topk", "bfloat16")
 @pytest.mark.parametrize("request_name", bench.REQUESTS)
 def test_plain_jax_computes_what_we_do(request_name):

@@ -216,6 +216,7 @@ def test_the_choice_follows_the_mesh():
     assert seen.implementation == "tpu"
 
 
+@pytest.mark.slow
 def test_implementations_are_listed_and_none_chooses():
     listed = door.implementations()
     assert list(listed) == list(choice.NAMES)

@@ -370,6 +370,7 @@ TAKEN_BY_CUDNN = [
 ]
 
 
+@pytest.mark.slow
 def test_cudnn_takes_the_cases_that_are_tried_on_a_gpu():
     taken = []
     for case in cases.CASES:

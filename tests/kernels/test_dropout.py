@@ -92,6 +92,7 @@ def test_kept_weights_grow_and_captures_do_not_change():
     np.testing.assert_allclose(output, np.where(keep, without / 0.8, 0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_expectation_is_preserved():
     q, k, v = identity_inputs(20)
     expected, _ = attention(q, k, v)

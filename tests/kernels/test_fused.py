@@ -355,6 +355,7 @@ def test_a_traced_scale_has_a_gradient():
     np.testing.assert_allclose(found, jax.grad(loss)(jnp.float32(0.3), run_reference), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_that_visit_no_tile_have_the_sum_of_their_sink():
     q = jnp.zeros((1, 4, 1, 8))
     plan, _ = pack(checked(Call(q, q, q, sinks=jnp.zeros(1))), BLOCK_Q, BLOCK_K)

@@ -56,6 +56,7 @@ def test_statistics_need_no_square_buffer():
     assert square_buffers(compiled.compile()) == set()
 
 
+@pytest.mark.slow
 def test_their_gradients_need_no_square_buffer():
     def loss(q, k, v, labels):
         output, seen = call(ONLY_STATISTICS, causal=True)(q, k, v, labels)

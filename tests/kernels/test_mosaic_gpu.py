@@ -138,6 +138,7 @@ def test_what_needs_registers_gets_smaller_tiles():
     assert keys(both) == 64 and keys(both, **dropped) == 32
 
 
+@pytest.mark.slow
 def test_what_is_late_passes_in_a_ring_of_its_own():
     def arrays(names, plan):
         vectors = jax.ShapeDtypeStruct((1, 1, 3, plan.padded_keys), jnp.float32)

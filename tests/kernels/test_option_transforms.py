@@ -208,6 +208,7 @@ def check(implementation, option, transform):
     assert error < allowed * size
 
 
+@pytest.mark.slow
 @pytest.mark.few("all-shard_map", "traced offset-vmap")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("option", [OPTIONS[-1], OPTIONS[5], OPTIONS[7]], ids=lambda one: one.name)
@@ -259,6 +260,7 @@ def masked_with_sinks(implementation):
     return gradients, found, truth
 
 
+@pytest.mark.slow
 @pytest.mark.few("xla")
 @pytest.mark.parametrize("implementation", ["reference", "xla", "tpu", "mosaic_gpu"])
 def test_sinks_of_minus_infinity_and_rows_without_keys(implementation):

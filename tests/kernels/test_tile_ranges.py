@@ -89,6 +89,7 @@ def test_packing_and_padding_pay():
     assert counts == [8 * 16, 8 * 10, 512, 136 + 256, 528]  # of 1024
 
 
+@pytest.mark.slow
 def test_keys_that_no_head_may_see_are_left_out():
     mask = np.zeros((1, 2, 1, 24), bool)
     mask[0, 0, :, 3:9] = mask[0, 1, :, 6:15] = True
@@ -170,6 +171,7 @@ def test_no_tile_with_an_allowed_pair_is_left_out(call):
             assert not inner[ids] or first <= ids[2] < stop
 
 
+@pytest.mark.slow
 def test_ranges_are_small_and_computed_by_the_program():
     length = 8192
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32)

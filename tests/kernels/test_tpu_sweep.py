@@ -194,6 +194,7 @@ def test_every_gradient_is_right_where_tiles_are_left_out(name):
         np.testing.assert_allclose(found, truth, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_sink_is_all_that_rows_without_tiles_have():
     q = jnp.ones((1, 9, 2, 4))
     options = {"mask": jnp.zeros((1, 9), bool), "sinks": jnp.asarray([-jnp.inf, 0.5])}

@@ -97,6 +97,7 @@ def test_asking_for_a_window_changes_no_number():
     assert hash(WINDOW) == hash(replace(WINDOW, query_window=[3, np.int64(7)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint8"])
 def test_a_window_comes_in_the_dtype_asked(dtype):
     _, seen = run(CASES[0], replace(WINDOW, dtype=dtype))
@@ -154,6 +155,7 @@ def test_a_fused_kernel_and_its_window_are_one_program(name, platform):
     assert traced.lower(lowering_platforms=(platform,)).as_text()
 
 
+@pytest.mark.slow
 def test_a_window_of_16384_positions_needs_no_square():
     length, heads = 16_384, 12
     array = jax.ShapeDtypeStruct((1, length, heads, 64), jnp.float32)

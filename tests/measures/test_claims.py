@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims are what was found of heads, each with the texts that have the highest scores."""
 
+import dataclasses
+
 import laid_out
 import numpy as np
 import pytest
@@ -49,6 +51,24 @@ def test_roles_that_were_found_are_claimed(scores, kept):
         best = np.argsort(-values, kind="stable")[:4].tolist()
         assert [shown.text for shown in claim.texts] == best
         assert claim.detail.startswith("p ")
+
+
+@pytest.mark.parametrize("lacking", ["first", "last"])
+def test_a_window_without_the_words_of_a_role_is_left_out_of_it(scores, lacking):
+    role, cut = "governor(nsubj)", 5
+    windows = {"first": scores[:cut], "last": scores[cut:]}
+    one = windows[lacking]
+    windows[lacking] = dataclasses.replace(
+        one,
+        values={spec: values for spec, values in one.values.items() if spec.name != role},
+        ceilings={name: values for name, values in one.ceilings.items() if name != role},
+        counts={name: values for name, values in one.counts.items() if name != role},
+    )
+    found = find_roles(ScoreAccumulator.of(*windows.values()), ASKED, Test(tau=1.1)).roles[role]
+    other = windows["last" if lacking == "first" else "first"]
+    alone = find_roles(ScoreAccumulator.of(other), ASKED, Test(tau=1.1)).roles[role]
+    assert found.reach == alone.reach
+    assert found.texts == alone.texts
 
 
 def test_patterns_and_the_heads_with_the_most_are_claimed(scores, kept):

@@ -171,6 +171,7 @@ def test_twice_the_texts_make_p_smaller_as_theory_says() -> None:
     assert twice[1] < once[1]
 
 
+@pytest.mark.slow
 def test_equal_models_are_found_to_differ_at_no_more_than_alpha() -> None:
     """Both draw from one distribution: after correction hardly anything is left."""
     discoveries = 0

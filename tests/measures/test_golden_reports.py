@@ -10,7 +10,6 @@ import report_cases
 
 from flaxattn import cli
 
-pytestmark = pytest.mark.usefixtures("one_device")
 # Statistics of tests are left out: they divide by deviations, which may be mere rounding.
 TESTED = ("/t", "/p", "/p_corrected", "/p_beyond")
 

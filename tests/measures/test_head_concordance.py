@@ -101,6 +101,7 @@ def test_intervals_are_percentiles_over_heads_that_are_drawn_anew(two: list[Path
     assert found.pearson_high[0, 3] == pytest.approx(high[1])
 
 
+@pytest.mark.slow
 def test_p_values_are_shares_of_permutations(two: list[Path]) -> None:
     found = fa.head_concordance(two, draws=4000, correction="bonferroni")
     pairs = found.values[:, [0, 3]]
@@ -119,6 +120,7 @@ def test_p_values_are_shares_of_permutations(two: list[Path]) -> None:
     assert all(np.isnan(row["p_corrected"]) for row in found.rows() if row["same_report"])
 
 
+@pytest.mark.slow
 def test_permutations_within_layers_keep_what_depth_explains(tmp_path: Path) -> None:
     depth = np.arange(LAYERS)[:, None] * 10.0
     reports = [

@@ -80,6 +80,7 @@ def test_texts_merge_in_any_order(order, cut):
     np.testing.assert_allclose(variability(first.beginnings), variability(whole.beginnings))
 
 
+@pytest.mark.slow
 def test_variability_is_what_loops_make_it():
     texts = [maps(2, size, size, size) for size in (12, 4, 10)]
     found = variability(pairs_of(texts).beginnings)

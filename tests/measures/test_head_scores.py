@@ -22,8 +22,6 @@ from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.text.position_labels import Arc, labels_of
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 RELATIONS = ("nsubj", "obj", "amod")
 ASKED = ScoreOptions(relations=RELATIONS)
 FORMS = "a b c the cat is very sad , .".split()
@@ -179,6 +177,7 @@ def test_a_word_without_a_piece_is_named(bert, sentences):
     assert (len(found), dict(bad.counts)) == (1, {"no-tokens": 1})
 
 
+@pytest.mark.slow
 def test_long_texts_are_named_or_cut(bert):
     long = tree(99, 60, np.random.default_rng(2))
     with pytest.raises(InputError, match="line 1: text is too long: 62 tokens, the limit is 48"):

@@ -13,7 +13,7 @@ from flaxattn import cli
 from flaxattn.kernels.contract import Sieve
 from flaxattn.store.extract_to import extract_to
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 FORMS = "a b c the cat is very sad , .".split()
 LARGE = ("score", "control", "beyond")

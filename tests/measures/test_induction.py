@@ -201,6 +201,7 @@ def model():
     return types.SimpleNamespace(module=module, params=params, config=config)
 
 
+@pytest.mark.slow
 def test_a_model_is_scored_alike_by_its_statistics_and_by_its_weights(model):
     found = fa.detect_heads(model, sequences=4, length=N, seed=3)
     ids = repeated_tokens(4, N, 20, first=0, seed=3)

@@ -20,7 +20,6 @@ from flaxattn.measures.role_tests import facts
 from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.reports.report import finite
 
-pytestmark = pytest.mark.usefixtures("one_device")
 PLAIN = report_cases.TREES[0].split()
 
 
@@ -116,6 +115,7 @@ def write_trees(path: Path) -> list[str]:
     return texts
 
 
+@pytest.mark.few("sequence")
 @pytest.mark.parametrize("kind", ["byte-level", "sequence", "unigram"])
 def test_trees_are_joined_to_stores_of_any_tokenizer(tmp_path: Path, kind: str) -> None:
     """Tokens that are parts of characters, or that show other letters than the text has."""
@@ -171,6 +171,7 @@ def test_what_cannot_be_measured_is_told() -> None:
         fa.measure(trace, ["mean next"], ["a"])
 
 
+@pytest.mark.slow
 def test_only_what_a_score_needs_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     from flaxattn.measures import head_scores
 

@@ -21,6 +21,7 @@ from flaxattn.trace.record import AttentionRecord
 LENGTH = 2048
 
 
+@pytest.mark.slow
 def test_no_array_of_queries_times_keys() -> None:
     terms = terms_of(laid_out.plain(LENGTH - 2), ScoreOptions(annotated=False))
     sums = ScoreSums.of([terms])

@@ -17,7 +17,7 @@ from flaxattn.measures.scores import scores_of
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.reading_options import ReadingOptions
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 PLAIN = ScoreOptions(annotated=False)
 WORDS = "a b c the cat is very sad , .".split()

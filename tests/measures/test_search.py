@@ -25,8 +25,6 @@ from flaxattn.measures.nearest_tokens import Hit, Token, histograms, nearest
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.store.token_index import INDEX, open_head_index
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TREE = """# sent_id = s{number}
 1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
 2\tcat\t_\tNOUN\t_\t_\t4\tnsubj\t_\t_

@@ -26,7 +26,6 @@ from flaxattn.measures.store_source import store_source
 from flaxattn.measures.windowed_terms import by_layer, lifts_within, with_windows
 from flaxattn.models.modernbert_config import ModernBertConfig
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TREE = ScoreOptions(relations=("nsubj", "obj", "amod"))
 LAYOUTS = {"single": laid_out.single(), "pair": laid_out.pair()}
 WINDOW = KeyRange(2, 2)

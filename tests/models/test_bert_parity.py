@@ -139,6 +139,7 @@ def test_the_cases_are_worth_comparing(stored: dict[str, dict[str, np.ndarray]])
             assert weights.max(-1).mean() > 3 / weights.shape[-1], "attention is nearly uniform"
 
 
+@pytest.mark.slow
 def test_a_broken_model_is_noticed(ours: Any, stored: dict[str, dict[str, np.ndarray]]) -> None:
     """The comparison itself: one wrong head, or a bias left out, is far outside the tolerance."""
     swapped = {**ours("plain"), "attentions": ours("plain")["attentions"][:, :, ::-1]}

@@ -55,6 +55,7 @@ def test_what_is_not_covered_is_refused_by_name(
     assert len(str(error.value).splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_a_head_is_named_by_its_end(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path, "ForMaskedLM", byte_level(), model_type="roberta")
     with pytest.warns(UserWarning, match="classifier"):
@@ -99,6 +100,7 @@ def test_layers_of_an_albert_share_parameters_and_gradients(tmp_path: Path) -> N
     assert abs(slope - exact) <= 0.02 * max(1.0, abs(exact))
 
 
+@pytest.mark.slow
 @pytest.mark.few("albert")
 @pytest.mark.parametrize("kind", ["roberta", "albert", "mpnet", "esm"])
 def test_packed_texts_are_what_they_are_alone(kind: str, tmp_path: Path) -> None:
@@ -147,6 +149,7 @@ def test_rounded_frequencies_of_a_checkpoint_count(tmp_path: Path) -> None:
         fa.from_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.few("roberta")
 @pytest.mark.parametrize("kind", ["roberta", "esm", "albert"])
 def test_heads_are_pruned_where_checkpoints_can_say_so(kind: str, tmp_path: Path) -> None:

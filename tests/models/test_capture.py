@@ -87,6 +87,7 @@ CAPTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few("float32-everything")
 @pytest.mark.parametrize("capture", CAPTURES.values(), ids=CAPTURES)
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
@@ -180,6 +181,7 @@ def test_a_statistic_can_be_trained(params):
     assert (ahead - behind) / (2 * STEP) == pytest.approx(length, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.few("shape1")
 @pytest.mark.parametrize("shape", [(8, 1), (2, 4)])
 def test_on_a_sharded_mesh(params, plain, shape):
@@ -223,6 +225,7 @@ def test_statistics_alone_never_make_a_square(params):
     assert largest_square(compiled(params, None)) == 0
 
 
+@pytest.mark.slow
 def test_nothing_asked_adds_no_output_and_no_work(params):
     asked_nothing = compiled(params, Capture())
     not_asked = compiled(params, None)
@@ -310,6 +313,7 @@ def test_trap_a_stack_loses_no_collection(params):
     assert {name: a.shape[0] for name, a in seen.stats.items()} == dict.fromkeys(seen.stats, 4)
 
 
+@pytest.mark.slow
 def test_trap_values_are_not_wrapped_in_tuples(params):
     _, state = forward(params, capture=Capture(weights=True))
     record = state["intermediates"]["bert"]["encoder"]["layers"]["attention"]["attention_record"]
@@ -355,6 +359,7 @@ class Unrolled(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_other_peoples_models_give_a_trace_in_layer_order():
     x = jax.random.normal(jax.random.key(1), (2, 5, 8))
     shapes = jax.eval_shape(Unrolled().init, jax.random.key(0), x)

@@ -62,6 +62,7 @@ def _byte_letters(text: str) -> str:
     return split[0]
 
 
+@pytest.mark.slow
 def test_a_cache_changes_nothing(model: Any) -> None:
     """One piece after the other, after prompts of any length, padded on the left."""
     given = golden.prompts(CASE)
@@ -153,6 +154,7 @@ def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.Mon
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_pieces_are_what_a_person_wrote(reader: Any) -> None:
     """Letters are letters, an incomplete character shows its bytes, and words hold together."""
     trace = reader.trace(TEXTS)

@@ -105,6 +105,7 @@ def without_rows(params: Any, place: str, layer: int, head: int) -> Any:
     return change(params, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", [pytest.param(p, marks=[] if "bert" in p else pytest.mark.slow) for p in PLACES]
 )
@@ -129,6 +130,7 @@ def test_a_mask_of_ones_changes_no_bit(place: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_mask_costs_nothing(family: str) -> None:
@@ -146,6 +148,7 @@ def test_no_mask_costs_nothing(family: str) -> None:
     assert text().count("stablehlo.multiply") < text(**masks).count("stablehlo.multiply")
 
 
+@pytest.mark.slow
 def test_what_attention_saw_is_recorded_as_before_the_mask() -> None:
     whole = model("bert")
     plain = whole(IDS, MASK, output_attentions=True).attentions
@@ -166,6 +169,7 @@ def test_a_mask_for_each_sequence() -> None:
     np.testing.assert_allclose(found.last_hidden_state[1], second[1], atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.few("options0")
 @pytest.mark.parametrize("options", [{"unroll": True}, {"remat": True}, {"segments": True}])
 def test_however_layers_are_run(options: dict[str, bool]) -> None:

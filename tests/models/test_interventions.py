@@ -18,7 +18,6 @@ HEADED = ("query", "key", "value", "scores", "weights", "head_output")
 every_place = pytest.mark.parametrize(
     ("family", "side", "site"), PLACES, ids=["-".join(place) for place in PLACES]
 )
-pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def bent(x: Array) -> Array:
@@ -56,6 +55,7 @@ def close(array: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.few("llama")
 @pytest.mark.parametrize("family", SIDES)
 def test_the_forward_passes_are_those_of_the_models(family: str) -> None:
@@ -63,7 +63,7 @@ def test_the_forward_passes_are_those_of_the_models(family: str) -> None:
         close(tiny(family).run(ids=ids), tiny(family).truth(ids=ids))
 
 
-@pytest.mark.few("marian-cross-value", "llama-decoder-weights")
+@pytest.mark.few("llama-decoder-weights")
 @every_place
 def test_every_operation(family: str, side: str, site: str) -> None:
     """Four interventions, each by itself and all in order; `where` switches them on and off."""
@@ -135,6 +135,7 @@ def test_values_of_another_run(family: str, side: str, site: str) -> None:
     close(model.run(Intervention(site, values.astype(np.float32), side=side)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.few("shape0", "shape4")
 @pytest.mark.parametrize("shape", [(), (4,), (4, 1), (6, 1, 4), (1, 6, 4, 4), (1, 1, 1, 1, 1)])
 def test_values_of_fewer_axes_are_broadcast(shape: tuple[int, ...]) -> None:

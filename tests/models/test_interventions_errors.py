@@ -12,8 +12,6 @@ from intervention_models import IDS, MASK, Tiny, tiny
 from flaxattn.errors import InputError
 from flaxattn.models.interventions import Intervention, site_values, with_interventions
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def refused(function: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
@@ -249,6 +247,7 @@ def test_positions_with_a_cache(edit: Intervention) -> None:
     module.apply(variables, IDS)
 
 
+@pytest.mark.slow
 @pytest.mark.few("0")
 @pytest.mark.parametrize(
     "edit",

@@ -25,7 +25,7 @@ from flaxattn.models.seq2seq import Seq2Seq
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace.trace import Trace
 
-pytestmark = [pytest.mark.usefixtures("one_device"), pytest.mark.few("bert-left", "llama-left")]
+pytestmark = pytest.mark.few("bert-left", "llama-left")
 # XLM-RoBERTa and CamemBERT are RoBERTa, mT5 is Flan-T5; GPT-2 and Marian have tests with NumPy.
 STORED = {
     "encoders": "bert-left roberta distilbert electra albert mpnet esm2",
@@ -183,6 +183,7 @@ def far(array: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.abs(array - other).max() > 1e-3 * np.abs(other).max())
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert-left", "llama-left")
 def test_all_sites_are_recorded(model: Model) -> None:
     expected = [
@@ -201,6 +202,7 @@ def test_no_intervention_is_the_plain_model_bit_by_bit(model: Model) -> None:
     np.testing.assert_array_equal(out.last_hidden_state, model.plain())
 
 
+@pytest.mark.slow
 def test_recording_changes_no_bit(model: Model) -> None:
     edits = [Intervention("head_output", operation="record", side=side) for side in model.sides]
     variables = with_interventions(model.params, edits)
@@ -208,6 +210,7 @@ def test_recording_changes_no_bit(model: Model) -> None:
     np.testing.assert_array_equal(out.last_hidden_state, model.plain())
 
 
+@pytest.mark.slow
 def test_its_own_values_change_nothing(model: Model) -> None:
     """At each site by itself, and at all of them."""
     plain, every = model.plain(), {}
@@ -239,6 +242,7 @@ def test_the_values_of_the_clean_run_give_the_clean_output(model: Model) -> None
         close(model.replaced(model.other, switches), plain)
 
 
+@pytest.mark.slow
 def test_a_head_of_zeros_is_a_masked_head(model: Model) -> None:
     for side in model.sides:
         layers, _, _, heads, _ = model.values[side, "head_output"].shape
@@ -256,6 +260,7 @@ def test_a_head_of_zeros_is_a_masked_head(model: Model) -> None:
         assert far(masked, model.plain())
 
 
+@pytest.mark.slow
 def test_scores_of_minus_infinity_are_a_mask(model: Model) -> None:
     """A key that no query sees; ESM scales embeddings by the mask, too, and is left out."""
     if getattr(model.module.config, "model_type", None) == "esm":

@@ -38,6 +38,7 @@ def close(array: Any, expected: Any, share: float = 1e-5) -> None:
     np.testing.assert_allclose(array, expected, rtol=0, atol=share * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_other_values_compile_nothing() -> None:
     """The arrays are arguments of the compiled program."""
     model, counts = tiny("gpt2"), []
@@ -101,6 +102,7 @@ def test_an_intervention_is_mapped_over_values_alone() -> None:
         close(together[number], run(single))
 
 
+@pytest.mark.slow
 @pytest.mark.few("True-head_output")
 @pytest.mark.parametrize(
     ("site", "operation"),
@@ -287,6 +289,7 @@ def test_recorded_values_are_those_after_earlier_interventions() -> None:
     assert set(values) == {"encoder", "cross"}
 
 
+@pytest.mark.slow
 def test_hidden_states_have_the_changed_outputs_of_layers() -> None:
     model = tiny("gpt2")
     module = model.module.clone(keep_hidden=True)

@@ -37,6 +37,7 @@ def test_as_many_as_asked_are_dropped_and_the_rest_grows(rate):
         assert spread < 1.5, axis
 
 
+@pytest.mark.slow
 def test_one_key_drops_the_same_and_another_drops_others():
     x = jnp.ones((4, 32, 64))
     one, again, other = drop(x, 0.5), drop(x, 0.5), drop(x, 0.5, seed=1)
@@ -60,6 +61,7 @@ def test_rows_on_several_devices_lose_the_same():
     assert (found == drop(x, 0.3)).all()
 
 
+@pytest.mark.slow
 def test_the_gradient_goes_where_the_number_stayed():
     x = jnp.full((8, 16), 2.0)
     found = jax.grad(lambda x: drop(x, 0.25).sum())(x)
@@ -91,6 +93,7 @@ def test_an_addition_to_head_outputs_reaches_the_projection(
     np.testing.assert_allclose(slope[0, 0, kept[0]], kernel[0].sum(-1), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq"])
 def test_the_output_of_an_initialization_is_that_of_its_parameters(
@@ -115,6 +118,7 @@ def test_parameters_of_another_number_of_layers_are_refused(bert: Any, count: in
         bert.module.apply({"params": params}, jnp.ones((1, 3), jnp.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.few("1-float32", "9-bfloat16", "100-float32")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, 2, 8, 9, 100])
@@ -129,6 +133,7 @@ def test_embeddings_are_rows_of_the_table(rows: int, dtype: str) -> None:
     assert jnp.isnan(ours.apply(variables, jnp.array([rows]))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, 100])
 def test_the_gradient_of_an_embedding_is_summed_in_float32(rows: int) -> None:
     rng = np.random.default_rng(0)

@@ -29,6 +29,7 @@ CONFIG = ModernBertConfig.tiny(vocab_size=50, num_hidden_layers=4, local_attenti
 OLD = {"model_type": "modernbert", "num_hidden_layers": 5, "global_attn_every_n_layers": 2}
 
 
+@pytest.mark.slow
 def test_a_local_layer_sees_half_of_the_window_on_either_side() -> None:
     module = ModernBert(CONFIG, capture=Capture(weights=True))
     ids = np.random.default_rng(0).integers(5, 50, (1, 20))

@@ -40,6 +40,7 @@ def test_ranges_are_those_of_the_paper(count: int, far: int, bidirectional: bool
     assert written_out(9 * far, count, far, bidirectional) == expected[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.few("False-reference-40")
 @pytest.mark.parametrize(("implementation", "size"), [("xla", 530), ("xla", 40), ("reference", 40)])
 @pytest.mark.parametrize("causal", [True, False])

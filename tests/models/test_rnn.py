@@ -198,6 +198,7 @@ def test_padding_of_the_target_is_not_read() -> None:
         np.testing.assert_allclose(received, truth["weights"].sum(0), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_future_token_changes_nothing_before_it() -> None:
     """Exactly; the readout reads the word of its own row."""
     one = forward()[0].logits
@@ -223,6 +224,7 @@ def continued(cache: dict[str, Any], ids: Any, encoded: Any, places: Any) -> tup
     )
 
 
+@pytest.mark.slow
 @pytest.mark.few("4")
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_cache_changes_nothing(first: int) -> None:
@@ -449,6 +451,7 @@ def test_the_published_size() -> None:
     assert count == kernels + biases
 
 
+@pytest.mark.slow
 def test_initial_recurrent_kernels_are_orthogonal() -> None:
     params = jax.jit(GatedUnit(8, local=True).init)(jax.random.key(0), jnp.zeros((1, 2, 6)))[
         "params"

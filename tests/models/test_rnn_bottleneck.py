@@ -95,6 +95,7 @@ def test_every_number_is_that_of_the_formulas() -> None:
         np.testing.assert_allclose(out.logits[b], expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_only_the_last_states_reach_the_decoder() -> None:
     """Another source with the same last states would write the same; here states are swapped in."""
     encoded = MODULE.apply({"params": PARAMS}, SOURCE, MASK, method="encode")
@@ -105,6 +106,7 @@ def test_only_the_last_states_reach_the_decoder() -> None:
     np.testing.assert_array_equal(*both)
 
 
+@pytest.mark.slow
 def test_there_are_no_parameters_of_attention() -> None:
     assert "cross_attention" not in PARAMS["decoder"]
     attending = RnnLM(dataclasses.replace(CONFIG, attention=True, attention_size=4))
@@ -147,6 +149,7 @@ def test_generated_text_is_the_likeliest(beams: int) -> None:
             np.testing.assert_array_equal(alone[1:], expected)
 
 
+@pytest.mark.slow
 def test_a_directory_comes_back_and_asking_for_attention_is_refused(tmp_path: Path) -> None:
     PretrainedSeq2Seq(MODULE, PARAMS, None, CONFIG).save_pretrained(tmp_path / "model")
     model = fa.from_pretrained(tmp_path / "model")

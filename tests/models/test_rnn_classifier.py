@@ -84,6 +84,7 @@ def test_padding_is_not_read() -> None:
     np.testing.assert_array_equal(MODEL(IDS, MASK).logits, MODEL(other, MASK).logits)
 
 
+@pytest.mark.slow
 def test_it_learns_by_its_gradient() -> None:
     def loss(params: Any) -> Any:
         logits = MODULE.apply({"params": params}, IDS, MASK).logits

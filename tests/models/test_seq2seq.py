@@ -72,6 +72,7 @@ def apply(
     return (out, state) if mutable else out
 
 
+@pytest.mark.slow
 @pytest.mark.few("pre-norm")
 def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
@@ -230,6 +231,7 @@ def written(case: Any, folder: Path, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_labels_are_what_the_decoder_shall_write(handle: Any) -> None:
     start = handle.config.decoder_start_token_id
     read = np.concatenate([np.full((2, 1), start), TARGET[:, :-1]], axis=1)

@@ -122,6 +122,7 @@ def trimmed(context: str, span: tuple[int, int]) -> tuple[int, int]:
     return low, high
 
 
+@pytest.mark.slow
 @pytest.mark.few("80-20-15-roberta")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(("room", "stride", "most"), [(80, 20, 15), (70, 9, 4), (60, 0, 1)])

@@ -14,8 +14,6 @@ from small_encoders import byte_level, write_encoder
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 # Sums are ordered by shape: of values about 1, float32 differs by some 1e-7.
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 LENGTH = 40  # of the longest text in tokens, or more
@@ -90,6 +88,7 @@ def test_weights_that_cannot_be_used_are_refused(pooling, weights, words, bert):
         fa.embed(bert, ["the cat"], pooling, token_weights=weights(bert.config.vocab_size))
 
 
+@pytest.mark.slow
 def test_company_makes_no_difference(bert, texts):
     texts = texts[:6]
     together = fa.embed(bert, texts, batch_tokens=64)
@@ -314,6 +313,7 @@ def test_the_modules_of_sentence_transformers(name, tmp_path):
     np.testing.assert_array_equal(again, found)
 
 
+@pytest.mark.slow
 def test_a_text_over_the_limit_of_the_model_is_cut(tmp_path):
     """As sentence-transformers does where its files name no limit, or a larger one."""
     write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
@@ -343,6 +343,7 @@ def test_modules_in_half_precision(dtype, tmp_path):
     np.testing.assert_allclose(fa.embed(model, ["cat"]), expected, **CLOSE)
 
 
+@pytest.mark.slow
 def test_a_translation_model_keeps_the_files_of_its_modules(tmp_path):
     fa.from_pretrained("tiny-dates").save_pretrained(tmp_path / "own")
     (tmp_path / "own" / "modules.json").write_text("[]")
@@ -398,6 +399,7 @@ def test_what_is_not_understood_is_refused_at_embed(file, content, named, tmp_pa
     assert len(str(error.value).splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_modules_of_a_decoder(tmp_path, gpt2):
     """As in models that embed with the last token of a decoder."""
     gpt2.save_pretrained(tmp_path)

@@ -98,6 +98,7 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     assert inner == ["8,97"] * 2 + ["97"] * 2 + ["97,8"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.few("rows", "three")
 @pytest.mark.parametrize(
     "how",
@@ -149,6 +150,7 @@ def test_a_shard_is_the_same_whatever_came_before_it(bert, texts) -> None:
         check_same(ours, theirs, tolerance=0)
 
 
+@pytest.mark.slow
 def test_every_field_and_a_choice_of_layers_and_heads(bert, texts) -> None:
     capture = dataclasses.replace(EVERYTHING, layers=(1,), heads=(1, 0), dtype="uint8")
     few = [*texts[:3], texts[3]]
@@ -156,6 +158,7 @@ def test_every_field_and_a_choice_of_layers_and_heads(bert, texts) -> None:
         check_same(one, bert.trace(text, capture=capture))
 
 
+@pytest.mark.slow
 def test_pairs(bert, texts) -> None:
     firsts, seconds = ["a b c", "the", "cat is sad ."], ["d", "e f g h a b", "very"]
     found = fa.extract(bert, firsts, seconds, capture=MAPS)
@@ -164,6 +167,7 @@ def test_pairs(bert, texts) -> None:
     assert found[1].segments is not None and found[1].segments.any()
 
 
+@pytest.mark.slow
 @pytest.mark.few("uint8")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8"])
 def test_weights_come_in_the_dtype_asked_for(bert, texts, dtype) -> None:
@@ -258,6 +262,7 @@ def test_models_that_differ_cannot_run_as_one(bert, gpt2, seq2seq) -> None:
         fa.extract_models({"s": seq2seq, "t": seq2seq}, ["a"])
 
 
+@pytest.mark.slow
 def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
@@ -413,6 +418,7 @@ def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
 LONG = " ".join(["the"] * 60)
 
 
+@pytest.mark.slow
 def test_a_text_over_the_limit_is_named_or_cut(bert, texts) -> None:
     given = [*texts[:3], LONG]
     with pytest.raises(TextError, match="text 3 is too long: 62 tokens, the limit is 48") as caught:

@@ -20,7 +20,6 @@ from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.reading_options import ReadingOptions
 
-pytestmark = pytest.mark.usefixtures("one_device")
 CAPTURES = {
     "weights": fa.Capture(weights=True),
     "uint8": fa.Capture(weights=True, dtype="uint8"),
@@ -66,6 +65,7 @@ def test_extraction_and_traces_name_layer_head_and_text(family: Any, asked: str)
         run(model, ["a b c d", "the cat"], pairs, capture=capture)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_what_it_was(bert, texts) -> None:
     capture = fa.Capture(weights=True, stats=("entropy",))
     trace = bert.trace(texts[0], capture=capture)
@@ -105,6 +105,7 @@ def lonely(model: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_the_text_is_named_where_rows_are_shared(gpt2) -> None:
     broken = lonely(gpt2)
     texts = ["a b", "the cat", "c d e", "cat sad", "a", "b"]
@@ -114,6 +115,7 @@ def test_the_text_is_named_where_rows_are_shared(gpt2) -> None:
     assert len(fa.extract(broken, fine)) == 5
 
 
+@pytest.mark.slow
 def test_the_file_and_line_are_named(bert) -> None:
     texts = [
         Text(n, f"x{n}", f"a {word}", file="in.txt", line=n + 1) for n, word in enumerate("ab")
@@ -123,6 +125,7 @@ def test_the_file_and_line_are_named(bert) -> None:
         next(shards)
 
 
+@pytest.mark.slow
 def test_rows_are_counted_where_they_are_allowed(bert) -> None:
     texts = plain_texts(["a b c", "the cat"])
     options = Options(allow_nonfinite=True)
@@ -153,6 +156,7 @@ def test_scores_are_refused(bert, name: str) -> None:
     run(bert, ReadingOptions())
 
 
+@pytest.mark.slow
 def test_scores_of_broken_heads_are_left_out(bert) -> None:
     scores = readers()["scores"](with_nan(bert), ReadingOptions(allow_nonfinite=True))
     whole = readers()["scores"](bert, ReadingOptions())

@@ -59,6 +59,7 @@ def tokens(encoded: Any) -> list[int]:
     return np.asarray(encoded.attention_mask).sum(1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.few("some")
 @pytest.mark.parametrize("name", CAPTURES)
 def test_bytes_of_texts_and_pairs(name: str, bert: Pretrained) -> None:
@@ -107,6 +108,7 @@ def test_a_model_without_tokenizer_is_told(bert: Pretrained) -> None:
         measure_for(dataclasses.replace(bert, tokenizer=None), False)
 
 
+@pytest.mark.slow
 def test_marks_tell_models_apart_and_do_not_depend_on_their_place(
     bert: Pretrained, tmp_path: Path
 ) -> None:

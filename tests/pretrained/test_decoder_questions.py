@@ -26,6 +26,7 @@ def reader(name: str, folder: Path) -> fa.Pretrained:
         return fa.from_pretrained(folder, head=HEAD)
 
 
+@pytest.mark.slow
 @pytest.mark.few("neox")
 @pytest.mark.parametrize(
     ("name", "before"),

@@ -13,7 +13,6 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXT = "the [MASK] sat on the mat ."
 
 
@@ -42,6 +41,7 @@ def test_the_likeliest_tokens_in_order(tiny) -> None:
         assert one.text == TEXT.replace("[MASK]", one.token.removeprefix("##"))
 
 
+@pytest.mark.slow
 def test_every_mask_of_every_text_in_order(tiny) -> None:
     texts = ["a [MASK] and a [MASK] and a [MASK]", TEXT, "[MASK]"] * 7  # more than run together
     found = fa.fill_mask(tiny, texts, k=2)
@@ -67,6 +67,7 @@ def test_pretraining_models_and_modernbert_fill_masks(modern) -> None:
     assert len(found) == 3
 
 
+@pytest.mark.slow
 def test_a_long_text_is_refused_or_cut(tiny) -> None:
     long = "[MASK] " + "mat " * 600 + "[MASK]"
     with pytest.raises(InputError, match="604 tokens, the limit is 128"):

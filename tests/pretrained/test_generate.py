@@ -123,6 +123,7 @@ def test_the_score_never_decreases_with_the_width(exponent: float) -> None:
         assert (wide >= narrow - 1e-5).all()
 
 
+@pytest.mark.slow
 @pytest.mark.few("settings0")
 @pytest.mark.parametrize(
     "settings", [{}, pytest.param({"num_beams": 3}, marks=pytest.mark.slow), {"do_sample": True}]
@@ -136,6 +137,7 @@ def test_neighbours_in_the_batch_change_nothing(settings: dict[str, object]) -> 
         np.testing.assert_array_equal(alone.scores, together.scores[:count])
 
 
+@pytest.mark.slow
 def test_draws_follow_the_probabilities() -> None:
     """4,000 first tokens: each share within four standard errors of the softmax."""
     table = np.repeat(tables(1), 4000, axis=0)

@@ -44,6 +44,7 @@ def test_a_text_is_told_as_it_grows(model: PretrainedDecoder, reciter: Any) -> N
     assert len(reciter.text.encode()) > len(reciter.text) + 8
 
 
+@pytest.mark.slow
 def test_what_is_told_is_what_generate_returns(model: PretrainedDecoder) -> None:
     """Random bytes: broken characters, stop strings of one and of several pieces."""
     stops = ["or", "\ufffd ", " ", "é"]

@@ -11,6 +11,7 @@ from flaxattn.errors import InputError
 QKV = fa.Capture(query=True, key=True, value=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-bert", "random biases"])
 def test_projections_make_the_queries_keys_and_values_of_a_trace(name: str) -> None:
     model = fa.from_pretrained("tiny-bert")

@@ -133,6 +133,7 @@ def test_the_loss_of_the_token_that_follows(gpt2: Any) -> None:
     np.testing.assert_allclose(next_token_loss(scores, labels), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_no_label_at_all_is_no_number() -> None:
     assert np.isnan(mean_cross_entropy(jnp.zeros((1, 2, 3)), np.full((1, 2), -100)))
 
@@ -142,6 +143,7 @@ class Spans:
     architectures: tuple[str, ...] = ("BertForQuestionAnswering",)
 
 
+@pytest.mark.slow
 def test_places_of_an_answer_beyond_the_text_have_no_loss() -> None:
     rng = np.random.default_rng(0)
     logits = {f"{side}_logits": rng.normal(size=(3, 4)).astype("f4") for side in ("start", "end")}
@@ -223,6 +225,7 @@ def test_outputs_are_mappings_and_pytrees(bert: Any) -> None:
     np.testing.assert_allclose(doubled[1], 2 * out[1])
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "seq2seq", "rnn"])
 def test_a_tuple_instead_of_a_mapping(family: str, request: pytest.FixtureRequest) -> None:
@@ -234,6 +237,7 @@ def test_a_tuple_instead_of_a_mapping(family: str, request: pytest.FixtureReques
     jax.tree.map(np.testing.assert_array_equal, asked, plain.to_tuple())
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
 def test_a_tokenizer_feeds_its_model(family: str, request: pytest.FixtureRequest) -> None:

@@ -204,6 +204,7 @@ def test_old_names_and_prefixes(checkpoint: Checkpoint) -> None:
     assert report.unexpected and all(name.startswith("cls.") for name in report.unexpected)
 
 
+@pytest.mark.slow
 def test_report_of_missing_unexpected_and_ignored(checkpoint: Checkpoint) -> None:
     tensors = golden.tensors(golden.Case("BertForPreTraining"))
     tensors["bert.embeddings.position_ids"] = np.arange(40, dtype=np.int64)[None]
@@ -228,6 +229,7 @@ def test_report_of_missing_unexpected_and_ignored(checkpoint: Checkpoint) -> Non
     assert 0 < float(abs(params["classifier"]["kernel"]).max()) < 0.1
 
 
+@pytest.mark.slow
 def test_a_fresh_head_follows_the_seed_and_leaves_the_rest_alone(checkpoint: Checkpoint) -> None:
     folder = checkpoint()
     module = build(folder, "BertForSequenceClassification")

@@ -79,6 +79,7 @@ def spread(folder: Path, count: int) -> None:
     (folder / tensor_file.INDEX).write_text(json.dumps({"weight_map": placed}))
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert-bfloat16")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -171,6 +172,7 @@ def mesh_of(data: int, model: int = 1, **options: Any) -> jax.sharding.Mesh:
     return jax.make_mesh((data, model), ("data", "model"), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.few("bert-shape0")
 @pytest.mark.parametrize("shape", [(8, 1), (4, 2), (1, 8)])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -147,6 +147,7 @@ def test_every_field_is_cut_to_the_longest_text(model: fa.Pretrained) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_trace_of_several(model: fa.Pretrained) -> None:
     trace = model.trace([CAT, "the cat", "food"])
     assert len(trace) == 3 and [len(row) for row in trace.tokens] == [8] * 3
@@ -159,6 +160,7 @@ def test_trace_of_several(model: fa.Pretrained) -> None:
     assert one.texts == alone.texts == [("the cat",)]
 
 
+@pytest.mark.slow
 def test_twenty_sentences_share_compiled_programs(model: fa.Pretrained) -> None:
     words = (CAT + " " + FOOD).split()
     capture = Capture(stats=("entropy",), layers=(1,))
@@ -179,6 +181,7 @@ def test_compiled_lengths() -> None:
     assert model_inputs.bucket(3, 8) == 8 and model_inputs.bucket(1000, 4096) == 1024
 
 
+@pytest.mark.slow
 def test_sieves_see_key_classes(model: fa.Pretrained) -> None:
     bits = {
         "special": pretrained_bert.SPECIAL,
@@ -223,6 +226,7 @@ def test_a_capture_that_cannot_be(model: fa.Pretrained, capture: Capture, words:
         model.trace(CAT, capture=capture)
 
 
+@pytest.mark.slow
 def test_a_text_over_the_limit(model: fa.Pretrained) -> None:
     text = "the cat " * 40
     with pytest.raises(

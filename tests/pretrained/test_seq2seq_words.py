@@ -82,6 +82,7 @@ def test_pieces_of_both_texts_know_their_words(model: PretrainedSeq2Seq) -> None
         assert one.decoder_special[0].tolist() == [True] + [False] * (len(one.written[0]) - 1)
 
 
+@pytest.mark.slow
 def test_the_alignment_is_that_of_its_words(model: PretrainedSeq2Seq) -> None:
     for source, target in zip(SOURCES, TARGETS, strict=True):
         (pairs,) = word_alignment(model.trace(source, target))

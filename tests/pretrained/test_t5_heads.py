@@ -146,6 +146,7 @@ def test_extraction_reads_the_source_on_both_sides(t5: Any, tmp_path: Path) -> N
         list(fa.extract(model, texts, num_beams=2))
 
 
+@pytest.mark.slow
 def test_the_own_kind_of_a_model_comes_first(tmp_path: Path) -> None:
     """An mT5 without head is an MT5Model."""
     model = stored_model("mt5", tmp_path, head="base")

@@ -98,6 +98,7 @@ def test_it_predicts_hidden_words_far_better_than_their_frequencies_do(model: Pr
     assert bias.shape == (8000,)
 
 
+@pytest.mark.slow
 def test_it_hides_a_word_and_finds_it_again(model: Pretrained) -> None:
     assert model.tokenizer is not None
     row = model.tokenizer.encode("he looked at [MASK] and said nothing .")

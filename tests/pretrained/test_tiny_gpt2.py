@@ -71,6 +71,7 @@ def test_it_does_not_loop_at_its_own_settings(model: PretrainedDecoder) -> None:
             assert max(fours.values()) < 3, text
 
 
+@pytest.mark.slow
 @pytest.mark.few("20")
 @pytest.mark.parametrize("length", [20, 50, 100])
 def test_heads_look_at_the_previous_token_and_at_what_followed_the_same_before(
@@ -82,6 +83,7 @@ def test_heads_look_at_the_previous_token_and_at_what_followed_the_same_before(
     assert scores.strongest(DUPLICATE, 1)[0].score < 0.1
 
 
+@pytest.mark.slow
 def test_it_copies_random_tokens(model: PretrainedDecoder) -> None:
     """Of the second of two equal spans nearly every token is predicted, of the first hardly any."""
     ids = repeated_tokens(8, 50, model.config.vocab_size, first=0, avoid=[0], seed=7)

@@ -24,7 +24,7 @@ from flaxattn.probes.head_probe import word_states
 from flaxattn.probes.structural_probe import Fitting
 from flaxattn.probes.structural_scores import structural_scores
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.slow
 
 FORMS = "a b c d e f g h the cat is very".split()
 DOCUMENTS = """#begin document (d)

@@ -122,6 +122,7 @@ def test_the_optimum_is_that_of_a_plain_conditional_logit(texts):
     assert fitted.loss + penalty / 2 * ours @ ours == pytest.approx(oracle.fun, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_permuting_heads_permutes_the_probe(texts, probe):
     order = [2, 0, 1]
 

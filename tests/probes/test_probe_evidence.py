@@ -15,8 +15,6 @@ from flaxattn.probes.arc_weights import Watched, arc_weights
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.views.page import Page
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 FORMS = "a b c the cat is very sad , .".split()
 
 

@@ -22,8 +22,6 @@ from flaxattn.probes.tree_metrics import chain_metric, control_metric, spanning_
 from flaxattn.probes.word_maps import ROOT
 from flaxattn.probes.word_states import WordStates
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 WIDE = 16
 FAST = Fitting(rate=0.02, batch=10, epochs=60, seed=1)
 

@@ -114,6 +114,7 @@ REPORTS: dict[str, tuple[Callable[[], Report], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.few("compare", "weights", "roles", "structural", "load", "pronouns", "heads")
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_report_from_python_is_that_of_the_command(
     name: str, typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,6 +148,7 @@ def report() -> Report:
     return fa.stats_report(fa.from_pretrained("tiny-bert"), TEXTS, compared=0)
 
 
+@pytest.mark.slow
 def test_a_page_that_was_looked_at_is_saved_as_it_was(tmp_path: Path) -> None:
     def saved(folder: str, *, shown: bool) -> dict[str, bytes]:
         made = fa.roles_report(fa.from_pretrained("tiny-bert"), TEXTS, drawings=0)

@@ -65,6 +65,7 @@ def corpus(path: Path, counts: Sequence[int]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @hypothesis.given(
     st.lists(st.integers(1, 18), min_size=1, max_size=40),
     st.integers(1, 1500),

@@ -32,8 +32,6 @@ from flaxattn.store.ray_engine import Errand, RayOptions, Worker, connected, sha
 from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.verify_store import verify
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end .", "a", "b c"]
 
 
@@ -234,6 +232,7 @@ def test_of_two_workers_that_hold_one_shard_one_writes_it(
     assert not verify(store).damage
 
 
+@pytest.mark.slow
 def test_a_second_try_computes_what_the_first_one_left(
     errand: Errand, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

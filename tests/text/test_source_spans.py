@@ -60,6 +60,7 @@ def test_tokens_of_one_character_all_have_it() -> None:
     assert "".join(TEXT[slice(*span)] for span in whole if span) == TEXT
 
 
+@pytest.mark.slow
 def test_a_source_keeps_its_text() -> None:
     model = fa.from_pretrained("tiny-dates")
     trace = model.trace([TEXT], ["2020-01-02"])

@@ -89,6 +89,7 @@ DOORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 SLOW_DOORS = {"compare", "head_stats", "stats_report", "token_losses", "weights"}
 
 
+@pytest.mark.few("extract", "translate", "weights", "fill_mask", "generate")
 @pytest.mark.parametrize("door", DOORS)
 def test_every_container_gives_the_answer_of_a_list(door: str) -> None:
     name, call = DOORS[door]

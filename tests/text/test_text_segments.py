@@ -37,6 +37,7 @@ def random_text(random: random.Random, atoms: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("built_in", BUILT_IN, ids=["bert", "gpt2", "dates", "dates-target"])
 def test_segments_have_the_ids_of_the_whole_text(
     built_in: Tokenizer, monkeypatch: pytest.MonkeyPatch

@@ -453,6 +453,7 @@ def test_tokens_and_ids_are_converted(uncased: Tokenizer) -> None:
     assert uncased.convert_ids_to_tokens([*known, 10**6]) == ["the", "##ing", None]
 
 
+@pytest.mark.slow
 def test_a_regular_expression_that_does_not_end_is_an_error_of_ours(tmp_path: Path) -> None:
     """The package panics, which is not a `Exception`; in what it splits, replaces and decodes."""
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))

@@ -16,7 +16,6 @@ from flaxattn.errors import InputError
 from flaxattn.trace.rotary_pairs import before_rotation, rotary_pairs
 from flaxattn.trace.trace import Trace
 
-pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = ["the cat sat on a mat", "a dog"]
 ALL = fa.Capture(weights=True, scores=True, query=True, key=True)
 

@@ -92,6 +92,7 @@ def test_a_window_of_one_axis_is_named_alone():
         seen.require_whole("It")
 
 
+@pytest.mark.slow
 def test_a_model_is_traced_in_a_window():
     model = fa.from_pretrained("tiny-bert")
     texts = ["The cat is very sad.", "It slept."]

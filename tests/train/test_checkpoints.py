@@ -84,6 +84,7 @@ def test_it_comes_back_bit_for_bit_on_any_number_of_devices(
     assert kernel.sharding.mesh == mesh
 
 
+@pytest.mark.slow
 def test_the_newest_and_the_best_stay(tmp_path: Path) -> None:
     save(tmp_path, [1, 2, 3, 4, 5], best={"step": 2, "value": 0.1})
     assert names(tmp_path) == ["step-00000002", "step-00000004", "step-00000005"]

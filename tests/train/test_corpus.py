@@ -375,6 +375,7 @@ def test_no_file_at_all(tmp_path: Path, tokenizer: Tokenizer) -> None:
         build_corpus([], tokenizer, LINES, tmp_path)
 
 
+@pytest.mark.slow
 def test_heldout_documents_are_chosen_by_content(tmp_path: Path, tokenizer: Tokenizer) -> None:
     texts = [f"{text_of(number)} {number}" for number in range(2000)]
     sides = []

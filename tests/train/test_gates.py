@@ -47,6 +47,7 @@ def test_settled_gates_shut_and_open() -> None:
     assert begin.shape == (2, 4) and (gates.settled(begin) == 1).all()
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_drawn_gate() -> None:
     """Against difference quotients, with the same noise."""
     odds, key, step = jnp.array([[0.3, -0.4, 1.0]]), jax.random.key(2), 1e-2

@@ -62,6 +62,7 @@ def test_a_modernbert_learns_a_task(data: Path, recipe: GlueRecipe, tmp_path: Pa
     assert again["metrics"]["dev"]["accuracy"] == summary["metrics"]["accuracy"]["mean"]
 
 
+@pytest.mark.slow
 def test_the_head_of_the_pretraining_is_kept_and_the_classifier_drawn(
     modern: PretrainedBert, recipe: GlueRecipe
 ) -> None:

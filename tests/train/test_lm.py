@@ -169,6 +169,7 @@ def told_alone(apply: Any, model: Any, ids: list[int], stride: int) -> float:
     return total
 
 
+@pytest.mark.slow
 def test_perplexity_and_bits_per_byte_are_those_of_the_windows_one_by_one(
     run: Path, model: Any, summary: dict[str, Any]
 ) -> None:
@@ -262,6 +263,7 @@ def test_the_loss_is_the_mean_over_real_tokens_and_drops_out_only_while_it_train
     assert len({value(batch)[0], one, two}) == 3
 
 
+@pytest.mark.slow
 def test_samples_are_told_and_kept(
     run: Path, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_each_token_is_told_once_with_the_context_that_its_window_gives(
     assert len(expected) == sum(LENGTHS)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(2, 12), st.data())
 def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, block))

@@ -73,6 +73,7 @@ def test_a_span_stands_twice_and_only_what_can_be_copied_counts(
     assert min(lengths) == (2 if mix == PASSAGE else 3)  # one document has two tokens
 
 
+@pytest.mark.slow
 def test_random_spans_have_all_ids_alike_or_those_of_the_text(corpus: TokenCorpus) -> None:
     uniform = [i for ids, *_ in texts(rows_of(corpus, repeat_mix=UNIFORM), 400) for i in ids]
     counts = np.bincount(uniform, minlength=VOCABULARY)[1:]

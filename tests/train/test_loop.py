@@ -166,6 +166,7 @@ def test_it_logs_evaluates_and_learns(whole: tuple[loop.Run, Path]) -> None:
     assert len(read_metrics(folder / "timing.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(whole: tuple[loop.Run, Path], tmp_path: Path) -> None:
     assert same(run(tmp_path), whole[0])
     assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[1] / "metrics.jsonl").read_bytes()
@@ -184,6 +185,7 @@ def test_the_noise_of_training_changes_from_update_to_update() -> None:
     assert value(0) == value(0) != value(1)
 
 
+@pytest.mark.slow
 def test_the_noise_follows_the_seed() -> None:
     task, params = make(RECIPE)
     update = jax.jit(update_function(task.loss, task.totals, task.optimizer))
@@ -209,6 +211,7 @@ def test_seeds_share_what_is_compiled(tmp_path: Path, caplog: pytest.LogCaptureF
     assert compilations(2) == 0
 
 
+@pytest.mark.slow
 def test_the_parameters_it_starts_from_stay_usable(tmp_path: Path) -> None:
     task, params = make(RECIPE)
     loop.run(task, params, RECIPE, RunFolder(tmp_path))
@@ -283,6 +286,7 @@ def test_a_finished_run_is_left_as_it_is(whole: tuple[loop.Run, Path]) -> None:
     assert (whole[1] / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_fresh_starts_again_even_from_a_damaged_checkpoint(
     whole: tuple[loop.Run, Path], tmp_path: Path, at_update
 ) -> None:
@@ -343,6 +347,7 @@ def test_patience_ends_a_run_and_the_best_parameters_are_kept(tmp_path: Path) ->
     assert same(again, done)
 
 
+@pytest.mark.slow
 def test_a_batch_that_devices_cannot_share_is_refused(tmp_path: Path) -> None:
     recipe = dataclasses.replace(RECIPE, batch_size=12, devices=8)
     with pytest.raises(InputError) as error:
@@ -369,6 +374,7 @@ def test_more_devices_change_nothing_but_rounding(
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

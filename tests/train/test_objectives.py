@@ -38,6 +38,7 @@ def test_both_losses_and_accuracies_equal_a_float64_computation() -> None:
     assert float(metrics["nsp_accuracy"]) == pytest.approx((pairs.argmax(-1) == labels).mean())
 
 
+@pytest.mark.slow
 def test_bfloat16_scores_are_summed_in_float32() -> None:
     scores = jnp.zeros((1, 1, 4096), jnp.bfloat16)
     zeros = jnp.zeros((1, 1), jnp.int32)

@@ -60,6 +60,7 @@ def model() -> tuple[BertForSequenceClassification, Any]:
     return module, jax.tree.map(lambda x: noise.standard_normal(x.shape, np.float32), shapes)
 
 
+@pytest.mark.slow
 def test_every_example_is_answered_in_its_place(data: EncodedExamples, model: Any) -> None:
     module, params = model
     whole = data.batch(np.arange(data.size), 16, np.ones(data.size, np.float32))

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from flaxattn.errors import InputError
+from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.recipe import GlueRecipe, PretrainRecipe
 from flaxattn.train.settings import read_recipe, to_yaml
+from flaxattn.train.translation_recipe import TranslationRecipe
 
 
 def message(error: pytest.ExceptionInfo[BaseException]) -> str:
@@ -95,8 +97,19 @@ def test_predictions_per_length_are_those_of_the_published_recipes(length: int, 
 def test_epochs_decide_the_steps_of_fine_tuning() -> None:
     recipe = read_recipe(GlueRecipe, None, ["epochs=2", "batch_size=8", "evaluations_per_epoch=3"])
     filled = recipe.for_examples(100)
-    assert (filled.steps, filled.warmup_steps, filled.evaluate_every) == (26, 3, 4)
+    assert (filled.steps, filled.warmup_steps, filled.evaluate_every) == (26, 3, 5)
     assert read_recipe(GlueRecipe, None, ["steps=7"]).for_examples(100).steps == 7
+
+
+@pytest.mark.parametrize("steps", [1, 19, 30, 50, 1000])
+def test_a_run_is_evaluated_at_most_twenty_times(steps: int) -> None:
+    every = [
+        GlueRecipe(steps=steps).for_examples(32).evaluate_every,
+        TranslationRecipe(steps=steps).for_batches(1).evaluate_every,
+        LanguageModelRecipe(steps=steps).for_rows(32, width=64).evaluate_every,
+    ]
+    assert min(every) >= 1
+    assert max(-(-steps // updates) for updates in every) <= 20
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_rows_of_an_earlier_version_have_a_checksum_each(path: Path) -> None:
             read_rows(path)
 
 
+@pytest.mark.slow
 def test_every_removed_repeated_or_moved_row_is_named(path: Path) -> None:
     """All sequences of up to 5 of 4 lines: read as they were written, or refused."""
     rows = [{"step": step, "kind": "training", "loss": 4.5 / step} for step in (1, 2, 3, 4)]

@@ -117,6 +117,7 @@ class Many:
         return (" ".join(TEXTS) + "\n" for _ in range(self.times))
 
 
+@pytest.mark.slow
 def test_texts_are_not_kept() -> None:
     peaks = []
     for times in (2000, 16000):

@@ -14,8 +14,6 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.trace.layer_predictions import LogitLens
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture(autouse=True)
 def closed() -> Any:

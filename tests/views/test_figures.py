@@ -28,6 +28,7 @@ def pixels(figure) -> np.ndarray:
     return np.asarray(figure.canvas.buffer_rgba()).copy()
 
 
+@pytest.mark.slow
 def test_maps_are_the_weights_of_the_trace(pair):
     figure = plot_heads(pair.trace)
     maps = figure.axes[:6]
@@ -60,6 +61,7 @@ def test_it_draws_into_axes_of_ones_own(pair):
     assert len(figure.axes) == 2
 
 
+@pytest.mark.slow
 def test_the_same_trace_gives_the_same_picture(pair):
     first, second = (pixels(plot_heads(pair.trace, layers=[0], heads=[0])) for _ in range(2))
     assert (first == second).all()

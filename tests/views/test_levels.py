@@ -178,6 +178,7 @@ def test_a_state_that_does_not_fit_is_refused(pair, state, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.slow
 def test_a_bert_base_of_64_tokens_is_about_a_megabyte(peaked):
     tokens = [f"token{i}" for i in range(64)]
     trace = Trace.from_arrays(

@@ -256,6 +256,7 @@ def test_a_comparison_ranks_heads_and_draws_their_difference(pair):
     np.testing.assert_array_equal(drawn[0], head_values(pair.trace, "entropy").values)
 
 
+@pytest.mark.slow
 def test_a_comparison_draws_the_side_that_differs_most():
     one = store_cases.trace(np.random.default_rng(0), "seq2seq", "float32")
     turned = store_cases.with_weights(one.cross, one.cross.weights[..., ::-1])
@@ -285,6 +286,7 @@ def test_figures_draw_into_axes_of_ones_own(pair, projected):
     assert len(figure.axes) == 6 and all(ax.images for ax in axes.flat)
 
 
+@pytest.mark.slow
 @pytest.mark.few("svg")
 @pytest.mark.parametrize("kind", ["svg", pytest.param("pdf", marks=pytest.mark.slow), "png"])
 def test_the_same_figure_gives_the_same_bytes(peaked, projected, tmp_path, kind):

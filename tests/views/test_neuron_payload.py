@@ -75,6 +75,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few("gpt2")
 @pytest.mark.parametrize("name", MASKS)
 def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):

@@ -26,6 +26,7 @@ def units(text: str, start: int, stop: int) -> str:
     return text.encode("utf-16-le")[2 * start : 2 * stop].decode("utf-16-le")
 
 
+@pytest.mark.slow
 def test_a_page_slices_the_text_as_the_trace_does() -> None:
     text = "a👩‍👩‍👧 İs\u0085t\nمرحبا"
     trace = fa.from_pretrained("tiny-gpt2").trace(text)
