@@ -55,7 +55,7 @@ COMMANDS = {
         "learning a vocabulary: ",
     ),
     "generate": ("generate She --model tiny-gpt2 --samples 2", "writing: "),
-    "view": ("view She --text --weights rollout", "computing rollout: "),
+    "view": ("view She --text --weights rollout", "loading tiny-bert: "),
     "demo": ("demo", "loading tiny-bert: "),
     "bench": (
         "bench --case seven --request nothing --rounds 1 --torch-python=",

@@ -181,8 +181,11 @@ def edited(folder, name, old, new):
     [
         (("stats", "none"), "none holds no weights and no statistics of an encoder"),
         (("roles", "some"), "some holds no statistic that a role is scored by"),
-        (("stats", "a.txt", "--trees", "a.conllu", "--model", "model"), "a.txt is none"),
-        (("stats", "maps", "--trees", "a.txt"), "a.txt has no trees by its name"),
+        (("stats", "a.txt", "--trees", "a.conllu", "--model", "model"), "a.txt is not a store"),
+        (
+            ("stats", "maps", "--trees", "a.txt"),
+            "a.txt, line 1: the line has 1 fields, expected 10",
+        ),
         (("stats", "maps", "--trees", "fewer.conllu"), "maps has 20 texts, and fewer.conllu 19"),
         (("stats", "maps", "--trees", "gone.conllu"), "gone.conllu: there is no such file"),
         (("stats", "maps", "--trees", "other.conllu"), "word 1 'sad': the store has another text"),

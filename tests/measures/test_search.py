@@ -150,6 +150,7 @@ def test_texts_of_special_tokens_alone_are_searched_too(gpt2, tmp_path):
     assert nearest(index, np.ones(16), 0, one_per_text=True) == []
 
 
+@pytest.mark.slow
 def test_repeated_sentences_find_each_other_in_order(bert, tmp_path):
     lines = ["a b c", "the cat is sad", "a b c", "d e", "a b c"]
     subjects = [Text(n, f"t{n}", text) for n, text in enumerate(lines)]

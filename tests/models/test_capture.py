@@ -219,6 +219,7 @@ def largest_square(program, length=512) -> int:
     return max((np.prod(s) // length**2 for s in sizes if s.count(length) >= 2), default=0)
 
 
+@pytest.mark.slow
 def test_statistics_alone_never_make_a_square(params):
     assert largest_square(compiled(params, Capture(weights=True))) >= 16
     assert largest_square(compiled(params, STATS)) == 0

@@ -157,6 +157,7 @@ def test_what_attention_saw_is_recorded_as_before_the_mask() -> None:
     assert np.asarray(masked[0]).sum() == pytest.approx(2 * 4 * 6, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_mask_for_each_sequence() -> None:
     whole = model("bert")
     mask = np.ones((2, 2, 4), np.float32)

@@ -25,7 +25,7 @@ from flaxattn.models.seq2seq import Seq2Seq
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.trace.trace import Trace
 
-pytestmark = pytest.mark.few("bert-left", "llama-left")
+pytestmark = pytest.mark.few("bert-left")
 # XLM-RoBERTa and CamemBERT are RoBERTa, mT5 is Flan-T5; GPT-2 and Marian have tests with NumPy.
 STORED = {
     "encoders": "bert-left roberta distilbert electra albert mpnet esm2",
@@ -184,7 +184,7 @@ def far(array: np.ndarray, other: np.ndarray) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.few("bert-left", "llama-left")
+@pytest.mark.few("bert-left")
 def test_all_sites_are_recorded(model: Model) -> None:
     expected = [
         (side, site)

@@ -92,6 +92,7 @@ def test_asking_changes_no_number(model: tuple[Seq2SeqLM, Any]) -> None:
     np.testing.assert_allclose(asked.logits, plain, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.few("post-norm-1")
 @pytest.mark.parametrize("changed", range(1, 7))
 def test_a_future_token_changes_nothing_before_it(

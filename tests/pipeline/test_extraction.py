@@ -121,6 +121,7 @@ def test_a_trace_does_not_depend_on_how_it_was_computed(
         check_same(one, other)
 
 
+@pytest.mark.slow
 def test_the_order_of_texts_changes_nothing(bert, texts, alone) -> None:
     order = np.random.default_rng(0).permutation(len(texts))
     found = fa.extract(bert, [texts[i] for i in order], capture=MAPS, devices=jax.devices()[:1])

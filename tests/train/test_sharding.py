@@ -38,6 +38,7 @@ def state():
     return initial_state(params, bert_adamw(Recipe()))
 
 
+@pytest.mark.slow
 def test_every_rule_is_used_and_every_large_array_is_cut(state) -> None:
     placed = sharding.place_state(state, MESH)
     for path, leaf in jax.tree_util.tree_flatten_with_path(placed)[0]:
