@@ -115,7 +115,7 @@ def _columns(file: str, begun: tuple[str, int], lines: Sequence[Line]) -> Docume
     for line in lines:
         fields = line.body.split()
         if len(fields) < _LEAST:
-            message = f"the line has {len(fields)} columns, expected at least {_LEAST}"
+            message = f"expected at least {_LEAST} columns in the line, received {len(fields)}"
             return Problem(file, line.number, "", "entity", message, excerpt(line.body))
         text += " " if text else ""
         span = len(text), len(text) + len(fields[3])

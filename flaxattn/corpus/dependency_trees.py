@@ -183,7 +183,7 @@ def _tokens(
         if not _is_word(line):
             continue
         count = line.body.count("\t") + 1
-        message = f"the line has {count} fields, expected {_FIELDS}"
+        message = f"expected {_FIELDS} fields in the line, received {count}"
         if count == _FIELDS:
             try:
                 (token,) = conllu.parse(line.body + "\n\n")[0]

@@ -113,7 +113,7 @@ def test_words_of_a_multi_word_token(tmp_path):
             "line 4: sentence 's1': the word 'cat' is not what follows in its text",
         ),
         ("cat sleeps.", "cat sleeps. Well", "line 6: sentence 's1': no word stands for the end"),
-        ("\tDET\t", "\t", "line 3: the line has 9 fields, expected 10"),
+        ("\tDET\t", "\t", "line 3: expected 10 fields in the line, received 9"),
         ("1\tThe", "one\tThe", "line 3: this is not a line of CoNLL-U"),
         ("\t2\tdet", "\ttwo\tdet", "line 3: this is not a line of CoNLL-U"),
         (
