@@ -135,7 +135,13 @@ def test_brackets(said, expected):
             "a mention of '4' ends that did not begin",
         ),
         ("a.conll", "(2|(3)", "(2|3", 5, "these are not brackets of mentions"),
-        ("a.conll", "n 0 0 She PRP * - - - - (2)", "n 0 0 She PRP", 9, "5 columns, expected at"),
+        (
+            "a.conll",
+            "n 0 0 She PRP * - - - - (2)",
+            "n 0 0 She PRP",
+            9,
+            "columns in the line, received 5",
+        ),
         ("a.conllu", "Entity=e1)", "_", 5, "word 'Anna': a mention of 'e1' does not end"),
         ("a.conllu", "Entity=(e1)", "Entity=e9)", 14, "of 'e9' ends that did not begin"),
         (
