@@ -35,7 +35,7 @@ class TestNumbers:
         assert all(drawn[line] == pytest.approx(stored[line], abs=1e-7) for line in drawn)
         bounds = ERROR["uint11"] * pair.shares[0].max(-1, keepdims=True) + 1e-7
         assert (abs(stored - pair.shares[0]) <= bounds).all()
-        assert "uint11" in view.texts("footer")[0]
+        assert "0.025 % of the largest in its row" in view.texts("footer")[0]
 
     def test_an_old_browser_is_told_how_to_go_on(self, view, pair):
         script = "delete window.DecompressionStream"
@@ -56,7 +56,7 @@ class TestNumbers:
         bounds = ERROR["uint8"] * pair.shares[0].max(-1) + 1e-6
         for line in np.ndindex(pair.shares[0].shape):
             assert abs(drawn.get(line, 0) - pair.shares[0][line]) <= bounds[line[:2]]
-        assert "uint8" in view.texts("footer")[0]
+        assert "0.20 % of the largest in its row" in view.texts("footer")[0]
 
     def test_what_is_painted_is_what_is_reported(self, view, tmp_path):
         shares = np.zeros((1, 1, 1, 4, 4), np.float32)

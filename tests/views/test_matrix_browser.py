@@ -201,6 +201,9 @@ def test_filters_apply_and_the_switch_goes_back_to_lines(view, pair):
     steps = np.array([about["shades"].index(colour) for colour in found])
     expected = np.sqrt([weights[cell] for cell in cells]) * (len(about["shades"]) - 1)
     assert np.abs(steps - expected).max() < 8  # neighbouring shades can be one colour
+    assert not [text for text in view.texts(".status") if "strongest" in text]
+    view.open(pair.page, f"{MATRIX}&mass=50")
+    assert "only the strongest that hold 50 % of each row" in view.texts(".status")[0]
     view.head(2)
     assert view.heads_on() == ["2"]
     view.choose("drawing", "lines")

@@ -331,7 +331,9 @@ export class Matrix {
   status() {
     const { rows, columns } = this.grid;
     const size = `${formatCount(rows)} × ${formatCount(columns)}`;
-    return `Head ${this.state.headNumber(this.head)}: ${size} weights`;
+    const { mass } = this.selection;
+    const left = mass < 1 ? `, only the strongest that hold ${Math.round(100 * mass)} % of each row` : "";
+    return `Head ${this.state.headNumber(this.head)}: ${size} weights${left}`;
   }
 
   /** @returns {number} weights on either side of a cell that is painted */

@@ -74,10 +74,10 @@ export class Shell {
   buildFooter() {
     const { precision, error, note, blocks } = this.payload;
     if (note || !Object.keys(blocks).length) return element("footer", { text: note || "Numbers are means over the tokens of this text." });
-    const scale = precision !== "float16" ? " of the largest in its row" : "";
-    const twice = this.payload.names ? " A difference is within twice that." : "";
+    const bound = precision === "float16" ? error.toPrecision(2) : `${(100 * error).toPrecision(2)} % of the largest in its row`;
+    const twice = this.payload.names ? " A difference is rounded by at most twice that." : "";
     const other = this.payload.inputs.some(({ sides }) => sides.some((side) => side.other)) ? " Of other weights than attention, that is a share of what 1 stands for." : "";
-    const text = `Weights are stored as ${precision}; each is within ${error.toPrecision(2)}${scale}.${twice}${other}`;
+    const text = `Each weight on this page is rounded by at most ${bound}.${twice}${other}`;
     return element("footer", { text });
   }
 
