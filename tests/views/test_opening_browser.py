@@ -38,6 +38,20 @@ def test_it_opens_at_one_telling_head_and_says_what_it_does(view, page):
     assert {query for _, query, _ in view.lines()} == set(range(6))
 
 
+def test_pointing_at_another_token_shows_its_lines_until_the_pointer_leaves(view, page):
+    view.open(page)
+    pinned = view.run("return page.state.query")
+    other = 3 if pinned != 3 else 4
+    panel = view.texts(".panel")
+    assert "Pinned. Esc shows all lines again." in panel[0]
+    view.point(view.token("left", other))
+    assert {query for _, query, _ in view.lines()} == {other}
+    assert "Pinned" not in view.texts(".panel")[0] and view.texts(".panel") != panel
+    view.point("h1")
+    assert {query for _, query, _ in view.lines()} == {pinned}
+    assert view.texts(".panel") == panel
+
+
 def test_the_other_lines_stay_faintly_behind_those_of_the_token(view, page):
     view.open(page)
     opacity = view.find(".lines .all").value_of_css_property("opacity")
@@ -50,7 +64,8 @@ def test_the_sentence_follows_the_heads(view, page):
     view.open(page, "layer=0&heads=0")
     assert view.texts(".reading") == ["Layer 0, head 0 attends broadly: entropy 1.8 nats."]
     view.open(page, "layer=0&heads=0-1")
-    assert view.texts(".reading") == ["2 heads of layer 0; click a number above to see one head."]
+    (sentence,) = view.texts(".reading")
+    assert sentence == "2 heads of layer 0; double-click a number above to see one head."
 
 
 def test_bars_of_a_list_have_tracks_of_one_length_and_say_their_scale(view, translation):

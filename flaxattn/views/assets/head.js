@@ -319,7 +319,8 @@ export class HeadLevel {
     if (partners) this.page.panel.append(element("p", { class: "hint gold-partners", text: partners }));
     const notes = MORE.note(this.page.panel, this.state, focus.side, focus.index, this.actions);
     const best = listed.slice(0, 3).map(({ token, mean }) => `${token} ${formatWeight(mean)}`);
-    const pinned = this.state.query !== null || this.state.key !== null;
+    const pinned = this.state.isPinned();
+    if (pinned) this.page.panel.firstChild.after(element("p", { class: "hint", text: "Pinned. Esc shows all lines again." }));
     const said = [`${this.page.panel.firstChild.textContent}: ${best.join(", ")}`, partners, notes].filter(Boolean).join(". ");
     this.actions.speak(pinned ? said : "");
     const title = `${this.page.panel.firstChild.textContent}, layer ${this.state.layerNumber()}, ${this.state.meaning()}`;

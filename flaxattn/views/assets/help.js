@@ -15,9 +15,9 @@ import { glossaryList } from "./glossary.js";
  */
 export function helpDialog(several, compares, kinds, served) {
   const ways = [
-    ["point at a token", "only its lines stay; numbers beside the other tokens"],
+    ["point at a token", "only its lines show, also while another is pinned; numbers beside the other tokens"],
     ["point at a line", "its head and weight"],
-    ["click a token", "hold it; then point at one on the other side, or click it, for each head's weight"],
+    ["click a token", "pin it; then point at one on the other side, or click it, for each head's weight; a second click unpins it"],
     ["click a head", "switch it on or off; one always stays on"],
     ["double-click a head", "only this head; once more: all heads"],
     ["click a small picture or a cell", "see that head; Back returns"],
@@ -28,7 +28,7 @@ export function helpDialog(several, compares, kinds, served) {
     ["Shift + Enter on a head", "only this head; once more: all heads"],
     ["g", "gold pairs on or off, where the page has any"],
     [".", "next theme"],
-    ["Esc", "let go of the tokens"],
+    ["Esc", "unpin the tokens: all lines show"],
     ["?", "this list"],
   ];
   if (served) ways.splice(-2, 0, ["p n l", "previous text of the store, next text, list of the texts"]);
@@ -41,7 +41,7 @@ export function helpDialog(several, compares, kinds, served) {
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
     "Heads that find nothing to look at often leave their attention on the first token, whatever it says. “Hide first token” leaves out the weights on it, and scales the rest of each row up to a sum of one; a row that has everything there shows nothing.",
     "Atlas: a cell for each head, coloured by a number. “By likeness” puts heads side by side that attend alike, by Jensen–Shannon distance: 0 for the same attention, 1 for no key in common. Model: each head as a picture, queries downwards and keys to the right; where weights are more than pixels, the largest shows. “Words” joins the tokens of a word: attention to it is the sum, attention from it the mean.",
-    "A page opens with the head whose strongest weights on ordinary tokens are largest, on average over queries, and with one token of it; Esc lets go of the token. Ordinary are tokens of the text, but for the first one and the query itself.",
+    "A page opens with the head whose strongest weights on ordinary tokens are largest, on average over queries, and with one token of it; Esc unpins it. Ordinary are tokens of the text, but for the first one and the query itself.",
     "Matrix: one head, a cell for each weight; faint ones are drawn stronger than they are, as its scale says. The wheel with Ctrl zooms, dragging and the small picture move; with the keyboard, arrows move a crosshair, Enter holds its query, + and − zoom, 0 shows all.",
     "Text: the text as it was written, shaded by the attention of the token that is pinned or pointed at, a mean over the heads that are on; “Shaded by attention” turns to the attention on it. Without such a token, the attention that each one receives is shown. What shares a character, such as the tokens of an emoji, is shaded as one: attention to them adds up. In the text, ← and → move the pinned token.",
     "Tokens read as the text does, where it is known. A dotted underline marks what the model does not know ([UNK]) or reads with other letters; a dot before a token joins it to the one before, and 1/4 stands for the first of four tokens of one character. The tooltip names the token; “Model tokens” shows them all.",

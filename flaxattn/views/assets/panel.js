@@ -119,7 +119,7 @@ export function headsPanel(layer, heads) {
     element("h2", { text: `Layer ${layer}: what its heads do here` }),
     element("p", { class: "hint over", text: heads.some((head) => "first" in head.measure) ? "on the first token" : "" }),
     element("ol", { class: "facts" }, ...items),
-    element("p", { class: "hint", text: "Point at a token or a line for its weights. Click a token to hold it." }),
+    element("p", { class: "hint", text: "Point at a token or a line for its weights. Click a token to pin it, and again to unpin it." }),
   ];
 }
 
@@ -139,7 +139,7 @@ const LOOKS = {
 
 /** @returns {string} what heads of a layer do in this text, as a sentence */
 export function readingOf(layer, heads) {
-  if (heads.length > 1) return `${heads.length} heads of layer ${layer}; click a number above to see one head.`;
+  if (heads.length > 1) return `${heads.length} heads of layer ${layer}; double-click a number above to see one head.`;
   const [{ number, measure }] = heads;
   const name = `Layer ${layer}, head ${number}`;
   const headline = headlineOf(measure);

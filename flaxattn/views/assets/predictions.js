@@ -110,7 +110,7 @@ function expected({ here, target, ends, probability, rank, alternatives }) {
   const listed = alternatives.flatMap(({ token, probability: p }, i) => [i ? " · " : "", tokenText(token), ` ${chance(p)}`]);
   const start = here ? "In this place: " : "After this token: ";
   if (ends) return [start, ...listed, ". The text ends here."];
-  return [start, ...listed, here ? "; the text has " : "; the text goes on with ", tokenText(target), ` ${chance(probability)} (rank\u00a0${rank}).`];
+  return [start, ...listed, here ? "; the text has " : "; the text continues with ", tokenText(target), ` ${chance(probability)} (rank\u00a0${rank}).`];
 }
 
 /** @returns {HTMLElement} a bar from the middle of its track, to the left below 0 */

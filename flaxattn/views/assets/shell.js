@@ -187,7 +187,7 @@ export class Shell {
     const pinned = side === "left" ? state.query : state.key;
     const index = places[pinned === null ? 0 : places.indexOf(pinned) + by];
     if (index === undefined) return;
-    this.refocus(() => Object.assign(state, side === "left" ? { query: index } : { key: index }));
+    this.refocus(() => Object.assign(state, { hover: null }, side === "left" ? { query: index } : { key: index }));
     const row = this.stage.querySelector(`section:not([hidden]) .${side} [data-index="${index}"]`);
     if (row) row.scrollIntoView({ block: "nearest" });
   }

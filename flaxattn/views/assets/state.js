@@ -360,10 +360,26 @@ export class State {
     };
   }
 
-  /** @returns {{side: "left"|"right", index: number}|null} the token whose lines alone are drawn */
-  focus() {
+  /** @returns {{side: "left"|"right", index: number}|null} the one token that is pinned */
+  pin() {
     if (this.query !== null) return { side: "left", index: this.query };
-    return this.key === null ? this.hover : { side: "right", index: this.key };
+    return this.key === null ? null : { side: "right", index: this.key };
+  }
+
+  /**
+   * The token whose lines alone are drawn: the pinned one, or on its side the one pointed at.
+   * @returns {{side: "left"|"right", index: number}|null}
+   */
+  focus() {
+    const pin = this.pin();
+    const both = this.query !== null && this.key !== null;
+    return this.hover && !both && (!pin || pin.side === this.hover.side) ? this.hover : pin;
+  }
+
+  /** @returns {boolean} whether the token whose lines are drawn is pinned */
+  isPinned() {
+    const [pin, focus] = [this.pin(), this.focus()];
+    return pin !== null && pin.side === focus.side && pin.index === focus.index;
   }
 
   /** @returns {{query: number, key: number}|null} the two tokens whose weight is shown */

@@ -58,7 +58,7 @@ function stepsOf(state) {
   /** @type {Step[]} */
   const steps = [
     { title: "One head", text: `A head decides for each token which others it reads; this sentence says what the present one does. Here it is ${nameOf(first)} (${said(first)}).`, settings: show(first), target: "#level-head .reading" },
-    { title: "One token", text: "Click a token to hold it: only its lines stay, and the numbers on the other side are its attention weights. The weights of one token sum to 1.", settings: show(first, { query }), target: "#level-head .left .token.held" },
+    { title: "One token", text: "Click a token to pin it: only its lines stay, and the numbers on the other side are its attention weights. The weights of one token sum to 1.", settings: show(first, { query }), target: "#level-head .left .token.held" },
     { title: "A place to rest", text: `Heads that find nothing to read leave their attention on a delimiter such as [SEP], or on the first token. Here ${nameOf(sink)} does so most (${said(sink)}), which does not make that token important.`, settings: show(sink), target: "#level-head .lines" },
     { title: "The same as a matrix", text: "Each row is a token that attends, each column one that is attended to; the stronger the colour, the larger the weight. A head that looks at neighbours draws a line along the diagonal.", settings: show(first, { drawing: "matrix" }), target: "#level-head .matrix-board" },
     { title: "All heads", text: "Each cell is a head, in rows by layer, coloured by a number of it. Click one to see its lines.", settings: { ...none, level: every }, target: `#level-${every} .grid` },
