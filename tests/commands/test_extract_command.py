@@ -26,6 +26,7 @@ from flaxattn.store.job_plan import ShardPlan
 from flaxattn.store.shard_writer import ShardReport
 
 Run = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.devices  # without a mesh, all devices share each batch
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end ."]
 
 

@@ -28,6 +28,7 @@ from flaxattn.store.extract_to import Watcher, claimed
 from flaxattn.store.merge_stores import merge
 from flaxattn.store.verify_store import verify
 
+pytestmark = pytest.mark.devices  # without a mesh, all devices share each batch
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 MAPS = fa.Capture(weights=True, stats=("entropy", "argmax"))
 Extract = Callable[..., Any]
