@@ -143,7 +143,7 @@ export class Together {
     const parts = pair ? this.pairParts(pair) : focus ? this.tokenParts(focus) : this.headParts();
     this.panel.replaceChildren(...parts);
     this.panel.dataset.focused = String(Boolean(focus || pair));
-    const pinned = this.state.query !== null || this.state.key !== null;
+    const pinned = this.state.isPinned();
     this.full.replaceChildren(...(pinned && !pair ? [this.fullTable(focus)] : []));
     if (pinned && !this.cell) this.actions.speak([...this.panel.querySelectorAll("h2, tbody tr:nth-child(-n + 3)")].map((part) => part.textContent).join(". "));
     else if (!this.cell) this.actions.speak("");
