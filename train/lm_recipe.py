@@ -54,7 +54,7 @@ class LanguageModelRecipe(TextRecipe):
             is predicted from at least `block` - `stride`; 0 for half of `block`.
         epochs: passes over the text; sets `steps` where that is 0.
         steps: updates in all; 0 lets `epochs` decide.
-        learning_rate: the peak; 0 for 0.2 / E, and half of that where a model is gone on from.
+        learning_rate: the peak; 0 for 0.2 / E, and half of that where training starts from a model.
         warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
         evaluations: at most so many in all; sets `evaluate_every` where that is 0.
         evaluate_tokens: held-out tokens that an evaluation looks at, from the first on; 0 for all.

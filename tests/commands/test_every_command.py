@@ -116,10 +116,9 @@ ALLOWING += ("circuits", "lens")
 # Commands that take seconds, and other forms of a command: with one model in `make test`.
 VARIANTS = ("view pair", "view stdin", "view store", "stats store", "roles store")
 VARIANTS += ("probe states", "probe pronouns")
-COSTLY = {"demo": "tiny-bert", "stats": "tiny-bert", "circuits": "tiny-gpt2"}
-COSTLY |= {"faithfulness": "tiny-gpt2", "patch": "tiny-gpt2", "ablate": "tiny-bert"}
-COSTLY["heads"] = "tiny-gpt2"  # reads two reports of circuits
-ONCE = dict.fromkeys(VARIANTS, MODELS[0]) | COSTLY
+ONCE = dict.fromkeys(VARIANTS, "tiny-bert")
+ONCE |= dict.fromkeys(("demo", "stats", "ablate"), "tiny-bert")
+ONCE |= dict.fromkeys(("circuits", "heads", "faithfulness", "patch"), "tiny-gpt2")
 
 
 @pytest.fixture(scope="module")
