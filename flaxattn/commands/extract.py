@@ -182,7 +182,7 @@ def extract(
         ),
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Describe the job without writing anything.")
+        bool, typer.Option("--dry-run", help="Read all texts and describe the job.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -494,8 +494,8 @@ def _tell(path: Path) -> None:
 
 def _has_arrays(store: "Store") -> bool:
     """Return whether texts have more than statistics; true before the first shard is there."""
-    shards = [store.shard(number) for number in store.shards[:1]]
-    return all(any(side["arrays"] for side in shard.sides.values()) for shard in shards)
+    shard = store.first_texts()
+    return shard is None or any(side["arrays"] for side in shard.sides.values())
 
 
 def _serve(path: str, view: View, port: int) -> None:

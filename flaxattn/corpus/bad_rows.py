@@ -165,6 +165,23 @@ class BadRows:
                 file.write(line + "\n")
 
 
+class ListedProblems(BadRows):
+    """Keeps every problem, for a caller that stores them; under "fail" the first is raised.
+
+    Attributes:
+        problems: in the order of the rows.
+    """
+
+    def __init__(self, policy: str = "fail", folder: Path | None = None) -> None:
+        super().__init__("fail" if policy == "fail" else "skip", folder)
+        self.problems: list[Problem] = []
+
+    def report(self, problem: Problem) -> None:
+        """Keep a problem."""
+        super().report(problem)
+        self.problems.append(problem)
+
+
 def excerpt(found: Any) -> str:
     """At most 80 printable characters of what was found; others are written as escapes."""
     text = found if isinstance(found, str) else repr(found)

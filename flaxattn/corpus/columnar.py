@@ -9,7 +9,9 @@ not known here: see `rows`.
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,12 +36,14 @@ class Columnar(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Columnar]:
-    """A file whose batches are read one after another, never all of them."""
+def opened(
+    path: Path, kind: str, columns: Sequence[str] | None, first: int = 0
+) -> Iterator[Columnar]:
+    """A file whose batches are read one after another, never all of them, from the row `first`."""
     import pyarrow as pa
 
     try:
-        with (_parquet if kind == "parquet" else _arrow)(path, columns) as found:
+        with (_parquet if kind == "parquet" else _arrow)(path, columns, first) as found:
             yield found
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -47,7 +51,7 @@ def opened(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Col
 
 
 @contextmanager
-def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
+def _parquet(path: Path, columns: Sequence[str] | None, first: int) -> Iterator[Columnar]:
     import pyarrow.parquet as pq
 
     stored = (pq.read_metadata(path).metadata or {}).get(b"ARROW:schema", b"")
@@ -59,8 +63,18 @@ def _parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
         groups = range(file.num_row_groups)
-        batches = (batch for n in groups for batch in _of_group(file, path, n, wanted))
-        yield Columnar(names, file.metadata.num_rows, batches)
+        starts = [0, *itertools.accumulate(file.metadata.row_group(n).num_rows for n in groups)]
+        skipped = bisect.bisect_right(starts, first) - 1
+        batches = (batch for n in groups[skipped:] for batch in _of_group(file, path, n, wanted))
+        yield Columnar(names, file.metadata.num_rows, _from_row(batches, first - starts[skipped]))
+
+
+def _from_row(batches: Iterable[Any], first: int) -> Iterator[Any]:
+    """Batches without the rows before one."""
+    for batch in batches:
+        if first < batch.num_rows:
+            yield batch.slice(first) if first else batch
+        first = max(0, first - batch.num_rows)
 
 
 def _of_group(file: Any, path: Path, number: int, columns: list[str] | None) -> Iterator[Any]:
@@ -95,7 +109,7 @@ def _longest_values(
 
 
 @contextmanager
-def _arrow(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
+def _arrow(path: Path, columns: Sequence[str] | None, first: int) -> Iterator[Columnar]:
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as file:
@@ -115,7 +129,8 @@ def _arrow(path: Path, columns: Sequence[str] | None) -> Iterator[Columnar]:
             reader = whole = pa.ipc.open_stream(file)
         names = reader.schema.names
         wanted = names if columns is None else [name for name in columns if name in names]
-        yield Columnar(names, None, (_sound(batch.select(wanted)) for batch in whole))
+        batches = (_sound(batch.select(wanted)) for batch in _from_row(whole, first))
+        yield Columnar(names, None, batches)
 
 
 def _sound(batch: Any) -> Any:

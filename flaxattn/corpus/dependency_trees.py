@@ -6,13 +6,14 @@ The package `conllu` reads the fields; what makes them a tree over a text is che
 a model are not known: see `flaxattn.text.words`.
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.lines import Line, lines_of, refused
+from flaxattn.corpus.lines import WHOLE, Line, Part, lines_of, refused
 
 SUFFIX = ".conllu"
 _FIELDS = 10
@@ -98,16 +99,19 @@ def read_sentences(paths: Iterable[Path], bad: BadRows) -> Iterator[Sentence]:
     for path in paths:
         if problem := refused(path, "conllu"):
             bad.report(problem)
-            continue
-        for lines in _blocks(lines_of(path, bad)):
-            if not any(_is_word(line) or line.problem for line in lines):
-                continue
-            bad.rows_read += 1
-            found = _sentence(str(path), lines)
-            if isinstance(found, Problem):
-                bad.report(found)
-            else:
-                yield found
+        else:
+            yield from sentences_of(path, bad)
+
+
+def sentences_of(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[Sentence]:
+    """The usable sentences of a file that can be opened."""
+    for lines in sentence_lines(path, bad, part):
+        bad.rows_read += 1
+        found = _sentence(str(path), lines)
+        if isinstance(found, Problem):
+            bad.report(found)
+        else:
+            yield found
 
 
 def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
@@ -119,17 +123,16 @@ def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
             yield from read_sentences([Path(one)], bad)
 
 
-def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    """Lines between blank lines."""
+def sentence_lines(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[list[Line]]:
+    """Lines between blank lines, where they are not comments only."""
     block: list[Line] = []
-    for line in lines:
+    for line in itertools.chain(lines_of(path, bad, part), [Line(0, "")]):
         if line.body.strip():
             block.append(line)
-        elif block:
+            continue
+        if any(_is_word(line) or line.problem for line in block):
             yield block
-            block = []
-    if block:
-        yield block
+        block = []
 
 
 def _is_word(line: Line) -> bool:

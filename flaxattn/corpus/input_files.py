@@ -107,6 +107,24 @@ def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
     return tuple(Fingerprint(f.name, f.path.stat().st_size, sha256_of(f.path)) for f in usable)
 
 
+def absolute(file: InputFile) -> InputFile:
+    """The same file, wherever the working directory is."""
+    pair = None if file.pair is None else absolute(file.pair)
+    return file._replace(path=file.path.absolute(), pair=pair)
+
+
+def readable_paths(files: Iterable[InputFile]) -> list[Path]:
+    """Paths of those files that can be read, partners of parallel text among them."""
+    every = [one for file in files for one in (file, file.pair) if one is not None]
+    return [file.path for file in every if file.problem is None]
+
+
+def file_states(files: Iterable[InputFile]) -> list[tuple[int, int]]:
+    """Size and time of the last change of each file that can be read; no file is opened."""
+    states = [path.stat() for path in readable_paths(files)]
+    return [(state.st_size, state.st_mtime_ns) for state in states]
+
+
 def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Name, size and digest of the files that are there, ready for JSON."""
     there = [path for path in paths if path.is_file()]

@@ -11,11 +11,12 @@ import gzip
 import io
 import os
 import stat
+import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 
@@ -47,11 +48,12 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """A line with its end, and what is wrong with it."""
+    """A line with its end, the byte it begins at, and what is wrong with it."""
 
     number: int
     text: str
     problem: Problem | None = None
+    offset: int = 0
 
     @property
     def body(self) -> str:
@@ -109,30 +111,125 @@ def _compression(path: Path) -> str:
 
 
 @contextmanager
-def _plain(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+def _plain(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, decompressed."""
     packed = _compression(path)
     if packed == "Zstandard":
         import pyarrow as pa  # imports slowly, and few files are compressed
 
         with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "zstd") as stream:
-            yield io.BufferedReader(stream)
+            yield io.BufferedReader(_Forward(stream))
         return
     with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+        yield cast(BinaryIO, file)
+
+
+class _Forward(io.RawIOBase):
+    """A decompressed stream that knows its place and can skip bytes, as that of gzip."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._place = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        while self._place < offset and (
+            data := self._stream.read(min(offset - self._place, 2**20))
+        ):
+            self._place += len(data)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+
+class KeptOpen:
+    """Opens files and leaves the last two open: the next part of a file often follows this one.
+
+    A compressed file has to be decompressed up to where a part begins. Two, as of parallel text.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[Path, tuple[BinaryIO, ExitStack]] = {}
+
+    @contextmanager
+    def __call__(self, path: Path, offset: int) -> Iterator[BinaryIO]:
+        """Yield a file at a byte of its decompressed content."""
+        file, stack = self._files.pop(path, (None, ExitStack()))
+        if file is None or file.tell() > offset:
+            stack.close()
+            file = stack.enter_context(_plain(path))
+        self._files[path] = file, stack
+        while len(self._files) > 2:
+            self._files.pop(next(iter(self._files)))[1].close()
+        file.seek(offset)
+        yield file
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        while self._files:
+            self._files.popitem()[1][1].close()
+
+
+@contextmanager
+def _opened_once(path: Path, offset: int) -> Iterator[BinaryIO]:
+    """A file at a byte of its decompressed content, closed at the end."""
+    with closing(KeptOpen()) as files, files(path, offset) as file:
         yield file
 
 
-def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
+class Part(NamedTuple):
+    """A part of a file: some of its lines, or rows of a Parquet or Arrow file, counted from 0.
+
+    Attributes:
+        first: The first one.
+        stop: The one after the last.
+        offset: Byte at which the first line begins, after decompression.
+        pair_offset: The same in the second of two parallel files.
+        opened: Opens a file at a byte.
+    """
+
+    first: int = 0
+    stop: int = sys.maxsize
+    offset: int = 0
+    pair_offset: int = 0
+    opened: Callable[[Path, int], AbstractContextManager[BinaryIO]] = _opened_once
+
+
+WHOLE = Part()
+
+
+def lines_of(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[Line]:
     """The lines of a text file; those that are not UTF-8 come with their problem."""
-    number = 0
+    for number, offset, raw in raw_lines(path, bad, part):
+        yield _decoded(path, number, raw)._replace(offset=offset)
+
+
+def raw_lines(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[tuple[int, int, bytes]]:
+    """The lines of a text file as bytes, with their ends: number from 1, offset, content."""
+    number = part.first
+    if number >= part.stop:
+        return None
     try:
-        with _plain(path) as file:
-            for raw in _raw_lines(file):
+        with part.opened(path, part.offset) as file:
+            for offset, raw in _raw_lines(file, part.offset):
                 number += 1
                 if number == 1 and raw.startswith(_UTF16):
                     message = "the file is UTF-16, expected UTF-8"
                     return bad.report(Problem(str(path), 0, "", "utf-16", message))
-                yield _decoded(path, number, raw.removeprefix(_BOM) if number == 1 else raw)
+                yield number, offset, raw.removeprefix(_BOM) if number == 1 else raw
+                if number == part.stop:
+                    return None
     except (EOFError, OSError, zlib.error) as error:
         cut = isinstance(error, EOFError) or "Truncated" in str(error)  # gzip's, Zstandard's
         code = "truncated-file" if cut else "damaged"
@@ -143,26 +240,31 @@ def lines_of(path: Path, bad: BadRows) -> Iterator[Line]:
     return None
 
 
-def _raw_lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
-    """Lines with their ends, LF, CRLF or CR; only the beginning of one that is too long.
+def _raw_lines(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and content of lines with their ends, LF, CRLF or CR.
 
-    What follows that beginning is looked at when the next line is requested.
+    Only the beginning of a line that is too long is returned; what follows it is looked at when the
+    next line is requested.
     """
     held, over = b"", False  # a line without its end yet; whether its beginning was returned
     while block := file.readline(LONGEST + 1):
+        start, end = end - len(held), end + len(block)
         if not held and block.endswith(b"\n") and b"\r" not in block:
-            yield block
+            yield start, block
             continue
         lines = (held + block).splitlines(keepends=True)
         held = b"" if lines[-1].endswith(b"\n") else lines.pop()  # LF may follow a CR
-        yield from lines[over:]
+        for number, line in enumerate(lines):
+            if number >= over:
+                yield start, line
+            start += len(line)
         over = over and not lines
         if over or len(held) > LONGEST:
             if not over:
-                yield held
+                yield start, held
             held, over = held[-1:], True
     if held and not over:
-        yield held
+        yield end - len(held), held
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> Line:

@@ -12,20 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flaxattn.corpus.bad_rows import BadRows, Problem
-from flaxattn.corpus.lines import Line, lines_of, refused
+from flaxattn.corpus.lines import WHOLE, Line, Part, lines_of, refused
 from flaxattn.errors import InputError
 
 
-def read_parallel(first: Path, second: Path, bad: BadRows) -> Iterator[tuple[Line, Line]]:
+def read_parallel(
+    first: Path, second: Path, bad: BadRows, part: Part = WHOLE
+) -> Iterator[tuple[Line, Line]]:
     """Lines and their partners, in order, where both have text."""
     problems = [problem for path in (first, second) if (problem := refused(path, "txt"))]
     for problem in problems:
         bad.report(problem)
     if problems:
         return
-    _check_counts(first, second)
-    quiet = BadRows("skip")
-    for one, two in zip(lines_of(first, quiet), lines_of(second, quiet), strict=True):
+    if part is WHOLE:
+        check_counts(first, second)
+    quiet, other = BadRows("skip"), part._replace(offset=part.pair_offset)
+    for one, two in zip(lines_of(first, quiet, part), lines_of(second, quiet, other), strict=True):
         bad.rows_read += 1
         if problem := one.problem or two.problem or _emptiness(first, second, one, two):
             bad.report(problem)
@@ -33,7 +36,7 @@ def read_parallel(first: Path, second: Path, bad: BadRows) -> Iterator[tuple[Lin
             yield one, two
 
 
-def _check_counts(first: Path, second: Path) -> None:
+def check_counts(first: Path, second: Path) -> None:
     """Refuse two files with different numbers of lines."""
     fails = BadRows("fail")  # a file that cannot be read to its end has no number of lines
     counts, differs = [0, 0], None

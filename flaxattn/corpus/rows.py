@@ -17,10 +17,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
 from flaxattn.corpus.columnar import UnusableFileError, opened
-from flaxattn.corpus.dependency_trees import read_sentences
-from flaxattn.corpus.lines import LONGEST, Line, kind_of, lines_of, refused, sound
+from flaxattn.corpus.dependency_trees import sentence_lines, sentences_of
+from flaxattn.corpus.lines import (
+    LONGEST,
+    WHOLE,
+    Line,
+    Part,
+    kind_of,
+    lines_of,
+    raw_lines,
+    refused,
+    sound,
+)
 
 __all__ = ["POLICIES", "WHOLE_FILE", "BadRows", "Problem", "Row", "excerpt", "read_rows", "text_of"]
 
@@ -43,22 +55,128 @@ def read_rows(
     *,
     kind: str | None = None,
     header: bool = True,
+    part: Part = WHOLE,
 ) -> Iterator[Row]:
-    """The usable rows of a file, in order."""
+    """The usable rows of a file, or of a part of it, in order."""
     if problem := refused(path, kind):
         return bad.report(problem)
     kind = kind or kind_of(path)
     if kind in ("parquet", "arrow"):
-        yield from _columnar(path, columns, bad, kind)
+        yield from _columnar(path, columns, bad, kind, part)
     elif kind == "txt":
-        yield from _text(path, columns, bad)
+        yield from _text(path, columns, bad, part)
     elif kind == "jsonl":
-        yield from _jsonl(path, columns, bad)
+        yield from _jsonl(path, columns, bad, part)
     elif kind == "conllu":
-        yield from _sentences(path, columns, bad)
+        yield from _sentences(path, columns, bad, part)
     else:
-        yield from _table(path, columns, bad, kind, header)
+        yield from _table(path, columns, bad, kind, header, part)
     return None
+
+
+class RowPlace(NamedTuple):
+    """Where a row stands.
+
+    Attributes:
+        line: Its first line from 0, or its number in a Parquet or Arrow file.
+        stop: The line after its last.
+        offset: Byte at which its first line begins, after decompression.
+        size: Bytes of the row, in a Parquet or Arrow file of its texts.
+    """
+
+    line: int
+    stop: int
+    offset: int
+    size: int
+
+
+def row_places(
+    path: Path, columns: Sequence[str], bad: BadRows, kind: str | None = None
+) -> Iterator[RowPlace]:
+    """Where each row of a file stands, usable or not; no row is interpreted."""
+    if problem := refused(path, kind):
+        return bad.report(problem)
+    kind = kind or kind_of(path)
+    if kind in ("parquet", "arrow"):
+        yield from _columnar_places(path, columns, bad, kind)
+    elif kind == "conllu":
+        if not _absent(path, columns, _OF_SENTENCES, bad):
+            for lines in sentence_lines(path, bad):
+                yield _place_of(lines)
+    elif kind == "csv":
+        yield from _record_places(path, columns, bad)
+    else:
+        header = 0
+        if kind == "tsv":
+            line, names = next(_split(path, bad), (Line(0, ""), []))
+            if _absent(path, columns, names, bad):
+                return None
+            header = line.number
+        for number, offset, raw in raw_lines(path, bad):
+            if number > header and (kind == "txt" or not _is_blank(raw, kind)):
+                yield RowPlace(number - 1, number, offset, len(raw))
+    return None
+
+
+def _is_blank(raw: bytes, kind: str) -> bool:
+    """Return whether a line of a TSV or JSONL is no row."""
+    if kind == "tsv" or raw.startswith(b"{"):
+        return not raw.strip(b"\r\n")
+    return not raw.decode("utf-8", "replace").strip()
+
+
+def _place_of(lines: Sequence[Line]) -> RowPlace:
+    """The place of a row of several lines."""
+    size = sum(len(line.text) for line in lines)
+    return RowPlace(lines[0].number - 1, lines[-1].number, lines[0].offset, size)
+
+
+def _record_places(path: Path, columns: Sequence[str], bad: BadRows) -> Iterator[RowPlace]:
+    """Where each record of a CSV stands, after that with the names of the columns."""
+    has_names = False
+    for lines, fields, problem in _records(path, bad):
+        if has_names:
+            yield _place_of(lines)
+        elif problem:
+            bad.report(problem)
+        elif _absent(path, columns, fields, bad):
+            return
+        else:
+            has_names = True
+
+
+def _columnar_places(
+    path: Path, columns: Sequence[str], bad: BadRows, kind: str
+) -> Iterator[RowPlace]:
+    """The number of each row of a Parquet or Arrow file, and the bytes of its texts."""
+    import pyarrow.compute as pc
+
+    number = 0
+    try:
+        with opened(path, kind, columns) as file:
+            if _absent(path, columns, file.names, bad):
+                return
+            for batch in file.batches:
+                sizes = np.zeros(batch.num_rows, np.int64)
+                for column in batch.columns:
+                    if _has_lengths(column.type):
+                        lengths = pc.call_function("binary_length", [column])
+                        sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+                for size in sizes.tolist():
+                    yield RowPlace(number, number + 1, 0, size)
+                    number += 1
+        if not number:
+            bad.report(Problem(str(path), 0, "", "empty-file", "the file has no rows"))
+    except UnusableFileError as error:
+        bad.report(Problem(str(path), 0, "", *error.args))
+
+
+def _has_lengths(kind: Any) -> bool:
+    """Return whether values of an Arrow type are texts or bytes of some length."""
+    import pyarrow as pa
+
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    return any(test(kind) for test in (*tests, pa.types.is_large_binary))
 
 
 def text_of(row: Row, column: str, bad: BadRows, *, empty: bool = False) -> str | None:
@@ -98,28 +216,30 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _text(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
+def _text(path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part) -> Iterator[Row]:
     column, *others = columns or ("text",)
     if others:
         message = "a text file has one column"
         return bad.report(Problem(str(path), 0, others[0], "missing-header", message))
-    for line in sound(lines_of(path, bad), bad):
+    for line in sound(lines_of(path, bad, part), bad):
         bad.rows_read += 1
         yield Row(str(path), line.number, {column: line.body})
 
 
-def _sentences(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
+def _sentences(
+    path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part
+) -> Iterator[Row]:
     """Sentences with trees, of which these columns are the text and the name."""
     wanted, known = columns or _OF_SENTENCES, list(_OF_SENTENCES)
     if _absent(path, wanted, known, bad):
         return
-    for sentence in read_sentences([path], bad):
+    for sentence in sentences_of(path, bad, part):
         values = {"text": sentence.text, "id": sentence.id}
         yield Row(sentence.file, sentence.line, {name: values[name] for name in wanted})
 
 
-def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows) -> Iterator[Row]:
-    for line in sound(lines_of(path, bad), bad):
+def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part) -> Iterator[Row]:
+    for line in sound(lines_of(path, bad, part), bad):
         if not line.body.strip():
             continue
         bad.rows_read += 1
@@ -196,12 +316,19 @@ def _absent(path: Path, wanted: Sequence[str], names: Sequence[str], bad: BadRow
 
 
 def _table(
-    path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str, header: bool
+    path: Path,
+    columns: Sequence[str] | None,
+    bad: BadRows,
+    kind: str,
+    header: bool,
+    part: Part,
 ) -> Iterator[Row]:
     """Rows of a TSV or CSV, whose first record names the columns where there is a header."""
-    records = (_quoted if kind == "csv" else _split)(path, bad)
+    read = _quoted if kind == "csv" else _split
     names: list[str] | None = None if header else list(columns or ())
-    for line, fields in records:
+    if header and part is not WHOLE:
+        names = next((fields for _, fields in read(path, BadRows("skip"))), [])
+    for line, fields in read(path, bad, part, len(names or ())):
         if names is None:
             names = fields
             if _absent(path, columns or names, names, bad):
@@ -223,8 +350,10 @@ def _width(path: Path, line: Line, fields: list[str], names: list[str]) -> Probl
     return Problem(str(path), line.number, "", code, message, excerpt(line.body))
 
 
-def _split(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
-    for line in sound(lines_of(path, bad), bad):
+def _split(
+    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+) -> Iterator[tuple[Line, list[str]]]:
+    for line in sound(lines_of(path, bad, part), bad):
         if line.body:
             yield line, line.body.split("\t")
 
@@ -252,10 +381,27 @@ class _Rewinding:
         del self.taken[1:]
 
 
-def _quoted(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
-    """Records of a CSV. A line that is not UTF-8 may be part of a quoted field, so it stays in."""
+def _quoted(
+    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+) -> Iterator[tuple[Line, list[str]]]:
+    """Usable records of a CSV."""
+    for lines, fields, problem in _records(path, bad, part, width):
+        if problem:
+            bad.rows_read += 1
+            bad.report(problem)
+        else:
+            yield lines[-1]._replace(number=lines[0].number), fields
+
+
+def _records(
+    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+) -> Iterator[tuple[list[Line], list[str], Problem | None]]:
+    """Records of a CSV: lines, fields, and what is wrong.
+
+    A line that is not UTF-8 may be part of a quoted field, so it stays in.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    source, width = _Rewinding(lines_of(path, bad)), 0
+    source = _Rewinding(lines_of(path, bad, part))
     while True:
         source.taken = []
         try:
@@ -274,23 +420,25 @@ def _quoted(path: Path, bad: BadRows) -> Iterator[tuple[Line, list[str]]]:
         if wrong and not problem:
             found = excerpt(first.body)
             problem = Problem(str(path), first.number, "", "unclosed-quote", wrong, found)
-        if problem:
-            bad.rows_read += 1
-            bad.report(problem)
-        elif fields:
+        if not problem:
             width = width or len(fields)
-            yield source.taken[-1]._replace(number=first.number), fields
+        if problem or fields:
+            yield source.taken, fields, problem
 
 
-def _columnar(path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str) -> Iterator[Row]:
+def _columnar(
+    path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str, part: Part
+) -> Iterator[Row]:
     """Rows of a Parquet or Arrow file, read in batches; the line is the number of the row."""
-    number = 0
+    number = part.first
     try:
-        with opened(path, kind, columns) as file:
+        with opened(path, kind, columns, part.first) as file:
             if _absent(path, columns or file.names, file.names, bad):
                 return
             for batch in file.batches:
                 for row in range(batch.num_rows):
+                    if number == part.stop:
+                        return
                     number += 1
                     bad.rows_read += 1
                     if (values := _cells(path, number, batch, row, bad)) is not None:

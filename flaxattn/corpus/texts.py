@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.corpus.input_files import InputFile
-from flaxattn.corpus.parallel import read_parallel
-from flaxattn.corpus.rows import Row, read_rows, text_of
+from flaxattn.corpus.lines import WHOLE, Part, raw_lines
+from flaxattn.corpus.parallel import check_counts, read_parallel
+from flaxattn.corpus.rows import Row, RowPlace, read_rows, row_places, text_of
 
 
 @dataclass(frozen=True)
@@ -79,22 +80,44 @@ def annotated_text(sentence: Sentence, index: int = 0) -> Text:
 
 def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> Iterator[Text]:
     """The usable texts of a corpus, in order; those of a corpus without the bad rows."""
-    index = 0
+    return read_parts(((file, WHOLE) for file in files), columns, bad)
+
+
+def read_parts(
+    parts: Iterable[tuple[InputFile, Part]], columns: Columns, bad: BadRows, first: int = 0
+) -> Iterator[Text]:
+    """The usable texts of parts of files, in order, numbered from `first`."""
+    index = first
     with _ids() as is_new:
-        for file in files:
+        for file, part in parts:
             if problem := file.problem or _without_columns(file, columns):
                 bad.report(problem)
                 continue
             if file.pair is not None:
-                for one, two in read_parallel(file.path, file.pair.path, bad):
+                for one, two in read_parallel(file.path, file.pair.path, bad, part):
                     name = f"{file.name}:{one.number}"
                     yield Text(index, name, one.body, two.body, file.name, one.number)
                     index += 1
                 continue
-            for row in read_rows(file.path, columns.names, bad, kind=file.kind):
+            for row in read_rows(file.path, columns.names, bad, kind=file.kind, part=part):
                 if text := _text(row, file.name, columns, bad, is_new):
                     yield replace(text, index=index)
                     index += 1
+
+
+def text_places(file: InputFile, columns: Columns, bad: BadRows) -> Iterator[tuple[RowPlace, int]]:
+    """Where each row of a file stands, and the byte at which the partner of its line begins."""
+    if problem := file.problem or _without_columns(file, columns):
+        bad.report(problem)
+    elif file.pair is None:
+        for place in row_places(file.path, columns.names, bad, file.kind):
+            yield place, 0
+    else:
+        check_counts(file.path, file.pair.path)
+        partners = raw_lines(file.pair.path, BadRows("skip"))
+        places = row_places(file.path, columns.names[:1], BadRows("skip"), "txt")
+        for place, (_, offset, raw) in zip(places, partners, strict=True):
+            yield place._replace(size=place.size + len(raw)), offset
 
 
 def _without_columns(file: InputFile, columns: Columns) -> Problem | None:

@@ -157,6 +157,11 @@ def compare_stores(
             f"{first.path} has {len(first):,} texts, {second.path} has {len(second):,}.\n"
             "Compare stores of the same texts: extract both from the same input."
         )
+    if first.complete and second.complete and first.examples != second.examples:
+        raise InputError(
+            f"{first.path} and {second.path} left out different rows.\n"
+            "Compare stores of the same texts: extract both from the rows that both can read."
+        )
     if texts is not None and not len(texts):
         raise InputError("No text was requested.\nLeave `texts` out for all of them.")
     chosen = None if texts is None else [first.shard_of(number)[0] for number in texts]
@@ -174,7 +179,7 @@ def compare_stores(
         for row in known:
             sums[row.side, row.layer, row.head] += row.divergence, row.cosine, 1
         each = _most(each, number, [row.divergence for row in known])
-    count = len(first) if chosen is None else len(chosen)
+    count = len(first.examples) if chosen is None else len(chosen)
     heads = ranked(
         HeadDivergence(*key, *(np.nan if not n else float(x / n) for x in (divergences, alike)))
         for key, (divergences, alike, n) in sorted(sums.items(), key=lambda item: _order(item[0]))
@@ -190,7 +195,7 @@ def _both(
     if chosen is not None:
         return ((number, first[number], second[number]) for number in chosen)
     pairs = zip(first, second, strict=True)
-    return ((number, one, other) for number, (one, other) in enumerate(pairs))
+    return ((number, *pair) for number, pair in zip(first.examples, pairs, strict=True))
 
 
 def _most(

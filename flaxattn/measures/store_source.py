@@ -7,6 +7,7 @@ the capture that would have recorded it. No model is loaded.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ class _Reader:
     def parts(self, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
         """Scores of all texts."""
         capture = capture_from_json(self.store.plan["capture"])
-        traces, read = iter(self.store), 0
+        traces, read = zip(self._numbers(), self.store, strict=False), -1
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
             found: list[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]] = []
@@ -114,9 +115,8 @@ class _Reader:
             shape: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
             for (number, _, subject), layout in zip(window, layouts, strict=True):
                 trace = None
-                while read <= number:
-                    trace = next(traces)
-                    read += 1
+                while read < number:
+                    read, trace = next(traces)
                 assert trace is not None
                 assert trace.encoder is not None
                 record = trace.encoder
@@ -149,12 +149,18 @@ class _Reader:
         if window:
             yield window
 
+    def _numbers(self) -> Iterator[int]:
+        """Numbers of all texts; all shards must be there."""
+        for number in self.store.missing[:1]:
+            self.store.shard(number)
+        return itertools.chain.from_iterable(self.store.spans())
+
     def _texts(self) -> Iterator[tuple[int, PositionLabels, Text]]:
         """Texts and their layouts, with trees where these are given."""
-        count = min(len(self.store), self.reading.limit or len(self.store))
-        trees = self._trees(count) if self.options.annotated else None
+        examples = list(itertools.islice(self._numbers(), self.reading.limit))
+        trees = self._trees(len(examples)) if self.options.annotated else None
         numbers: dict[str, int] = {}
-        for number in range(count):
+        for number in examples:
             metadata, name = self.store.shard_of(number)[1].metadata(number), str(number)
             texts = list(metadata.texts[0]) if metadata.texts else [""]
             sentence = None
@@ -188,7 +194,7 @@ class _Reader:
         yield from [None] * (left - place)
         if left < count:
             raise InputError(
-                f"{self.store.path} has {len(self.store)} texts, and {_listed(paths)} "
+                f"{self.store.path} has {count} texts, and {_listed(paths)} "
                 f"{left} sentences\ngive the sentences that were extracted, in their order; "
                 f"limit={left} takes the first texts"
             )

@@ -9,6 +9,7 @@ writes nothing.
 
 import collections
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -171,27 +172,38 @@ def extract(
     return found
 
 
+def _refuse(error: TextError) -> None:
+    raise error
+
+
 def extract_shards(
     models: Sequence[Pretrained],
     shards: Iterable[Sequence[Text]],
     options: Options,
     watch: Watch = ignore,
+    leave_out: Callable[[TextError], object] = _refuse,
 ) -> Iterator[list[ExtractedTexts]]:
     """Trace texts with every model, shard by shard; the next shard is read meanwhile.
 
-    What a shard holds follows from its texts, the models and `options`, not from other shards.
-    Memory: the traces of a shard and two batches.
+    What a shard holds follows from its texts, the models and `options`, not from other shards. A
+    text that cannot be read is left out if `leave_out` raises nothing. Memory: the traces of a
+    shard and two batches.
     """
     engine = _Engine(models, options, watch)
     waiting: collections.deque[Sequence[Text]] = collections.deque()
     with Ahead(models[0], options.workers, truncate=options.truncate) as ahead:
-        rows: list[TokenizedTexts] = []
-        for some in ahead.read(_groups(shards, waiting)):
+        rows: list[TokenizedTexts | TextError] = []
+        for some in itertools.chain(ahead.read(_groups(shards, waiting)), [()]):
             rows += some
             while waiting and len(rows) >= len(waiting[0]):
-                texts = waiting.popleft()
-                yield engine.shard(texts, rows[: len(texts)])
+                texts, found = waiting.popleft(), list[tuple[Text, TokenizedTexts]]()
+                for text, row in zip(texts, rows, strict=False):
+                    if isinstance(row, TextError):
+                        leave_out(row)
+                    else:
+                        found.append((text, row))
                 rows = rows[len(texts) :]
+                yield engine.shard([text for text, _ in found], [row for _, row in found])
 
 
 @check_arguments(1, keywords_of(Options))
@@ -223,8 +235,7 @@ def extract_models(
     """
     texts, text_b = paired_lists(texts, text_b)
     whole = [plain_texts(texts, text_b)]
-    shards = extract_shards([*models.values()], whole, Options(**options), show_progress)
-    (found,) = shards if len(texts) else ([ExtractedTexts([], None) for _ in models],)
+    (found,) = extract_shards([*models.values()], whole, Options(**options), show_progress)
     return {name: shard.traces for name, shard in zip(models, found, strict=True)}
 
 
@@ -259,6 +270,8 @@ class _Engine:
 
     def shard(self, texts: Sequence[Text], rows: Sequence[TokenizedTexts]) -> list[ExtractedTexts]:
         """Trace texts with each model."""
+        if not texts:
+            return [ExtractedTexts([], None) for _ in self._models]
         model = self._models[0]
         rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
         for text, row in zip(texts, rows, strict=True):
@@ -353,7 +366,5 @@ def _groups(
 ) -> Iterator[list[Text]]:
     """Texts to tokenize together, none of two shards; `waiting` gets each shard as it begins."""
     for texts in shards:
-        if not len(texts):
-            raise InputError("a shard has no texts\nleave it out")
         waiting.append(texts)
         yield from groups_of(texts, TOGETHER)

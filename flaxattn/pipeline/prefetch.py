@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import UnavailableError
-from flaxattn.pipeline.tokenize_texts import TextError, describe_range, tokenize
+from flaxattn.pipeline.tokenize_texts import TextError, describe_range, tokenize_or_refuse
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 
@@ -69,9 +69,9 @@ class Ahead:
             process.end()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def read(self, groups: Iterable[list[Text]]) -> Iterator[list[TokenizedTexts]]:
-        """The rows of each group of texts, in order."""
-        waiting: collections.deque[Future[list[TokenizedTexts]]] = collections.deque()
+    def read(self, groups: Iterable[list[Text]]) -> Iterator[list[TokenizedTexts | TextError]]:
+        """The rows of each group of texts, in order, or why a text cannot be read."""
+        waiting: collections.deque[Future[list[TokenizedTexts | TextError]]] = collections.deque()
         rest = iter(groups)
         while True:
             for texts in itertools.islice(rest, _DEPTH - len(waiting)):
@@ -80,9 +80,9 @@ class Ahead:
                 return
             yield waiting.popleft().result()
 
-    def _one(self, texts: list[Text]) -> list[TokenizedTexts]:
+    def _one(self, texts: list[Text]) -> list[TokenizedTexts | TextError]:
         if not self._workers:
-            return tokenize(self._model, texts, self._truncate)
+            return tokenize_or_refuse(self._model, texts, self._truncate)
         if not hasattr(self._mine, "process"):
             self._mine.process = _Process(self._model, self._truncate, self._patience)
             self._processes.append(self._mine.process)
@@ -100,7 +100,7 @@ class _Process:
         self._process.start()
         there.close()
 
-    def read(self, texts: list[Text]) -> list[TokenizedTexts]:
+    def read(self, texts: list[Text]) -> list[TokenizedTexts | TextError]:
         if not self._started:
             self._answer(texts, "starting, before it read")
             self._started = True
@@ -156,9 +156,7 @@ def _serve(pipe: Connection, model: Pretrained, truncate: bool) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: tuple[Any, Any] = tokenize(model, texts, truncate), None
-        except TextError as error:
-            answer = None, (error.number, error.problem)
+            answer: tuple[Any, Any] = tokenize_or_refuse(model, texts, truncate), None
         except Exception as error:
             problem = f"text cannot be read with those after it\n{type(error).__name__}: {error}"
             answer = None, (texts[0].index, problem)

@@ -5,7 +5,7 @@
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flaxattn.corpus.bad_rows import BadRows, Problem
 from flaxattn.corpus.safe_text import printable
@@ -29,6 +29,9 @@ class TextError(InputError):
     def __init__(self, number: int, problem: str) -> None:
         self.number, self.problem = number, problem
         super().__init__(re.sub(r"^(second text|text|target)", rf"\1 {number}", problem))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextError, (self.number, self.problem)
 
 
 def groups_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -62,20 +65,29 @@ def tokenize_each(
     model: Pretrained, texts: Sequence[Text], truncate: bool, bad: BadRows
 ) -> Iterator[tuple[Text, TokenizedTexts]]:
     """Each text that the model can read, beside what it reads; the others are reported."""
+    for text, row in zip(texts, tokenize_or_refuse(model, texts, truncate), strict=True):
+        if isinstance(row, TextError):
+            message = row.problem.splitlines()[0]
+            code = "too-many-tokens" if "too long" in message else "empty"
+            bad.report(Problem(text.file, text.line, "", code, message))
+        else:
+            yield text, row
+
+
+def tokenize_or_refuse(
+    model: Pretrained, texts: Sequence[Text], truncate: bool
+) -> list[TokenizedTexts | TextError]:
+    """Each text as the model takes it, or the reason why it cannot be read."""
     try:
         rows = tokenize(model, texts, truncate)
-    except TextError:
-        for text in texts:
-            try:
-                (row,) = tokenize(model, [text], truncate)
-            except TextError as error:
-                message = error.problem.splitlines()[0]
-                code = "too-many-tokens" if "too long" in message else "empty"
-                bad.report(Problem(text.file, text.line, "", code, message))
-                continue
-            yield text, row
-        return
-    yield from zip(texts, rows, strict=True)
+    except TextError as error:
+        if len(texts) == 1:
+            return [error]
+        return [row for text in texts for row in tokenize_or_refuse(model, [text], truncate)]
+    return [
+        row if row.lengths[0] else TextError(text.index, "text has no token")
+        for text, row in zip(texts, rows, strict=True)
+    ]
 
 
 def _name_text(model: Pretrained, texts: Sequence[Text], truncate: bool) -> None:

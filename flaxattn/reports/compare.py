@@ -342,17 +342,25 @@ def of_stores(first: Any, second: Any, limit: int | None) -> ComparedTraces:
             f"compare stores of the same texts, or the first of both with limit={least}"
         )
 
+    examples = [number for number in one.examples if number < count]
+    if one.complete and other.complete and examples != [n for n in other.examples if n < count]:
+        raise InputError(
+            f"{one.path} and {other.path} left out different rows\n"
+            "extract both from the rows that both can read"
+        )
+
     def traces() -> Pairs:
         pairs = zip(iter(one), iter(other), strict=False)
-        for number, (ours, theirs) in enumerate(itertools.islice(pairs, count)):
+        for (ours, theirs), number in zip(pairs, examples, strict=False):
             _check_text(number, ours, theirs, names)
             yield ours, theirs
 
     def some(numbers: Sequence[int]) -> Pairs:
-        return ((one[number], other[number]) for number in numbers)
+        return ((one[examples[number]], other[examples[number]]) for number in numbers)
 
     def text(number: int) -> Text:
-        metadata = one.shard_of(number)[1].metadata(number)
+        example, shard = one.shard_of(examples[number])
+        metadata = shard.metadata(example)
         texts = metadata.texts[0] if metadata.texts else ("",)
         (found,) = plain_texts(texts[:1], texts[1:2] or None, number)
         return found
@@ -361,9 +369,9 @@ def of_stores(first: Any, second: Any, limit: int | None) -> ComparedTraces:
         {"name": s.path.name, "plan_sha256": s.plan_sha256, "model": s.plan["model"]}
         for s in (one, other)
     ]
-    source = {"stores": data, "texts": count, "left_out": {}}
+    source = {"stores": data, "texts": len(examples), "left_out": {}}
     maps = all(_has_maps(store) for store in (one, other))
-    return ComparedTraces(names, source, count, traces, some if maps else None, text)
+    return ComparedTraces(names, source, len(examples), traces, some if maps else None, text)
 
 
 def _has_maps(store: Store) -> bool:

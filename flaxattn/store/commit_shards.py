@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shards of planned stores computed and committed, one after the other, whoever asks.
 
-The texts of a shard come from the store itself, see `make_plan`; while a shard is compressed and
-written, the device works on the next one. Which shards are whose is decided in `run`.
+The texts of a shard come from the files of the corpus, see `make_plan`; while a shard is compressed
+and written, the device works on the next one. Which shards are whose is decided in `run`.
 """
 
-import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from flaxattn.corpus.input_files import readable_paths, shared_mode
+from flaxattn.corpus.lines import KeptOpen
 from flaxattn.corpus.safe_text import printable
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
@@ -23,7 +26,7 @@ from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.store.job_plan import JobPlan
-from flaxattn.store.make_plan import shard_texts
+from flaxattn.store.make_plan import Corpus, ShardTexts, shard_texts, unfit
 from flaxattn.store.shard_writer import ShardReport, write_shard
 from flaxattn.store.store_layout import shard_folder
 
@@ -35,11 +38,13 @@ class StoreWork(NamedTuple):
         store: its folder, which `planning.prepare` filled.
         plan: what that returned.
         model: the one that the plan names.
+        corpus: what the plan was made of.
     """
 
     store: Path
     plan: JobPlan
     model: Pretrained
+    corpus: Corpus
 
     def lacks(self, number: int) -> bool:
         """Return whether a shard is not there yet."""
@@ -55,7 +60,7 @@ Commit = Callable[
 def options_of(plan: JobPlan, model: Pretrained, options: Options) -> Options:
     """Options with all that decides the content of a shard taken from its plan."""
     writes = isinstance(model, PretrainedSeq2Seq) and plan.columns.pair is None
-    return dataclasses.replace(
+    return replace(
         options,
         capture=plan.capture,
         truncate=plan.settings.truncate,
@@ -72,59 +77,74 @@ def commit_shards(
     Memory: the traces of two shards, and a shard while it is compressed.
     """
     first = works[0]
-    models = [dataclasses.replace(w.model, name=w.plan.model.name) for w in works]
-    members: dict[int, list[Text]] = {}
+    models = [replace(w.model, name=w.plan.model.name) for w in works]
+    members: dict[int, ShardTexts] = {}
+    mode = shared_mode(readable_paths(first.corpus.files))
 
-    def given() -> Iterator[list[Text]]:
+    def given(opened: KeptOpen) -> Iterator[list[Text]]:
         for number in numbers:
             if any(work.lacks(number) for work in works):
-                sized = shard_texts(first.store, first.plan, number)
-                members[number] = [text for text, _ in sized]
-                yield members[number]
+                found = shard_texts(first.plan, number, first.corpus, opened, first.store)
+                members[number] = found
+                yield list(found.texts.values())
 
-    marks = [work.plan.sha256 for work in works]
+    def leave_out(error: TextError) -> None:
+        read = next(read for read in members.values() if error.number in read.texts)
+        problem = unfit(first.plan, first.corpus, read.texts[error.number])
+        if problem is None:
+            raise error
+        read.leave_out(error.number, problem)
+
     before: Future[list[ShardReport]] | None = None
-    with ThreadPoolExecutor(1, thread_name_prefix="flaxattn-write") as writer:
-        found = extract_shards(models, given(), options_of(first.plan, first.model, options))
+    with (
+        contextlib.closing(KeptOpen()) as opened,
+        ThreadPoolExecutor(1, thread_name_prefix="flaxattn-write") as writer,
+    ):
+        how = options_of(first.plan, first.model, options)
+        found = extract_shards(models, given(opened), how, leave_out=leave_out)
         for computed in _named(found, members):
             number = next(iter(members))
             if before is not None:
                 yield before.result()
-            texts = members.pop(number)
-            before = writer.submit(_write, works, marks, number, texts, computed)
+            before = writer.submit(_write, works, number, members.pop(number), computed, mode)
             del computed
         if before is not None:
             yield before.result()
 
 
 def _named(
-    found: Iterator[list[Computed]], members: dict[int, list[Text]]
+    found: Iterator[list[Computed]], members: Mapping[int, ShardTexts]
 ) -> Iterator[list[Computed]]:
     """The same; a text that cannot be read is named by where it stands."""
     try:
         yield from found
     except TextError as error:
-        every = (text for texts in members.values() for text in texts)
-        text = next(text for text in every if text.index == error.number)
+        text = next(r.texts[error.number] for r in members.values() if error.number in r.texts)
         where = f"{printable(text.file)}, line {text.line}"
         raise InputError(f"{where}: {error.problem}") from error
 
 
 def _write(
     works: Sequence[StoreWork],
-    marks: Sequence[str],
     number: int,
-    texts: Sequence[Text],
+    read: ShardTexts,
     computed: Sequence[Computed],
+    mode: int,
 ) -> list[ShardReport]:
     reports = []
-    for work, mark, shard in zip(works, marks, computed, strict=True):
+    for work, shard in zip(works, computed, strict=True):
         if work.lacks(number):
+            span = work.plan.shards[number]
+            texts = [replace(t, index=n) for n, t in enumerate(read.texts.values(), span.start)]
             items = list(zip(texts, shard.traces, strict=True))
             table = None if shard.reductions is None else shard.reductions.table()
-            span = work.plan.shards[number]
-            broken = shard.nonfinite
-            reports.append(write_shard(work.store, mark, number, span, items, table, broken))
+            reports.append(
+                write_shard(
+                    *(work.store, work.plan.sha256, number, span, items, table, shard.nonfinite),
+                    problems=read.problems,
+                    mode=mode,
+                )
+            )
     # Arrow keeps what tables took for tables to come, piece by piece more with every shard.
     pa.default_memory_pool().release_unused()
     return reports

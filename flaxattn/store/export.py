@@ -42,7 +42,7 @@ def export(
     all but the last, index.json says which id is in which file.
     """
     exported_shards(store, form, examples)
-    chosen = range(len(store)) if examples is None else examples
+    chosen = store.examples if examples is None else examples
     with written_whole(out, mode=mode_of_texts(store.path)) as folder:
         if form == "csv":
             _csv(folder, store, chosen, watch)

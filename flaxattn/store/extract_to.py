@@ -18,8 +18,14 @@ from typing import Any
 
 import jax
 
-from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.input_files import InputFile, Name, find_inputs, kept_inputs
+from flaxattn.corpus.input_files import (
+    InputFile,
+    Name,
+    find_inputs,
+    kept_inputs,
+    readable_paths,
+    shared_mode,
+)
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError, StoreError, check_arguments
 from flaxattn.files import existing_part
@@ -32,6 +38,7 @@ from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
 from flaxattn.store.folder_lock import held
 from flaxattn.store.job import (
     WEIGHTS,
+    Counts,
     ExtractionProgress,
     JobReport,
     JobSpec,
@@ -40,19 +47,21 @@ from flaxattn.store.job import (
     check_request,
     folders,
     prepare_arguments,
+    read_counts,
     refuse_texts,
     report_of,
+    shard_counts,
 )
 from flaxattn.store.job_plan import Settings, read_plan
 from flaxattn.store.make_plan import check_same, make_plan, prepare
 from flaxattn.store.ray_engine import RayOptions, on_ray
-from flaxattn.store.shard_writer import ShardReport
+from flaxattn.store.shard_writer import ShardReport, list_problems
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
 
 
-@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "resume", "input_format"))
+@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "on_error", "resume", "input_format"))
 def extract_to(
     store: Name,
     model: Models,
@@ -71,11 +80,18 @@ def extract_to(
 ) -> JobReport:
     """Extract the attention of a corpus into a store that `fa.open_store` reads.
 
-    The corpus is gone over once and cut into shards; each is computed and put into the store whole
-    or not at all. The same call again computes the shards that are missing, and nothing else; what
-    is stored does not depend on where a job was stopped, nor on who computed what. Memory does not
-    grow with the corpus; in a process of one's own, `ARROW_DEFAULT_MEMORY_POOL=system` in the
-    environment keeps it a tenth lower, which the `flaxattn` command sees to itself.
+    The rows of the corpus are counted and cut into shards, whose size is estimated from the first
+    thousand texts. Each shard is computed and put into the store whole or not at all. The same call
+    again computes the shards that are missing, and nothing else; what is stored does not depend on
+    where a job was stopped, nor on who computed what. The files must not change until the job is
+    finished. Memory does not grow with the corpus; in a process of one's own,
+    `ARROW_DEFAULT_MEMORY_POOL=system` in the environment keeps it a tenth lower, which the
+    `flaxattn` command sees to itself.
+
+    Rows that cannot be used are found when their shard is read, those among the first thousand
+    texts before anything is computed. `on_error` says what is done: "fail" raises, and the same
+    call with "skip" continues without them; "quarantine" lists them in `STORE/errors.jsonl` as
+    well. The last numbers of examples of their shard are then not used: see `Store.examples`.
 
     On a CPU, values differ from those of `model.trace` of each text by the rounding of float32: XLA
     sums up products of fewer than 64 rows, such as those of one short text, in another order than
@@ -101,42 +117,45 @@ def extract_to(
         text_column: Column or key of the text.
         pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise
             writes its targets itself.
-        id_column: Of what texts are called; by default `FILE:LINE`.
+        id_column: Of what texts are called; by default `FILE:LINE`. That two rows have the same id
+            is found within a shard only.
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
-        dry_run: Describe the job without writing to the store.
+        dry_run: Read and tokenize all texts and describe the job, without writing to the store.
         watcher: Receives the progress of the job; by default it is shown on standard error.
         engine: `local`, in this process, or `ray`: by the workers of a Ray cluster, which see the
-            store under the same path. A worker that is lost is replaced, and its shards are done
-            by another. Settings of jax made in Python do not reach workers; those of their
-            environment count. Leave accelerators of this machine to them: `JAX_PLATFORMS=cpu` in
-            this process alone.
+            store and the files under the same paths. A worker that is lost is replaced, and its
+            shards are done by another. Settings of jax made in Python do not reach workers; those
+            of their environment count. Leave accelerators of this machine to them:
+            `JAX_PLATFORMS=cpu` in this process alone.
         ray_options: Fields of `ray_engine.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
             each, `logs`.
-        **options: `truncate`, `on_error`, `seed`, `limit`, `reduce`, `shard_bytes` and
-            `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers` and
-            `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input and
-            of files without an extension (default txt); `resume=False` refuses a folder that holds
-            an extraction.
+        **options: `on_error`; `truncate`, `seed`, `limit`, `reduce`, `shard_bytes` and
+            `shard_texts` as in `job_plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers`
+            and `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input
+            and of files without an extension (default txt); `resume=False` refuses a folder that
+            holds an extraction.
 
     Returns:
         What was found and written. Cost on disk: L H Q K entries of `capture.dtype` per text
         before compression for weights, 4 L H Q bytes per statistic.
 
     Raises:
-        InputError: The input, the request or the folder cannot be used, or the folder holds
-            another extraction; raised before anything is computed wherever possible.
+        InputError: The input, the request or the folder cannot be used, the folder holds another
+            extraction, or a file of the corpus changed; raised before anything is computed wherever
+            possible.
         StoreError: The disk has too little room, or a shard cannot be written.
         UnavailableError: Memory does not suffice, or a worker was lost; the engine cannot be used.
     """
     resume, input_format = options.pop("resume", True), options.pop("input_format", None)
+    on_error = options.pop("on_error", "fail")
     settings = Settings(**{k: v for k, v in options.items() if k in _SETTINGS})
     how = Options(**{k: v for k, v in options.items() if k in _OPTIONS})
     check_dtype(capture, how.allow_nonfinite)
     named = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     refuse_texts(named)
     columns = Columns(text_column, pair_column, id_column)
-    spec = JobSpec(named, capture, columns, settings, input_format)
+    spec = JobSpec(named, capture, columns, settings, input_format, on_error)
     folder = Path(store)
     part = shard_of_process() if shard is None else shard
     with contextlib.ExitStack() as stack:
@@ -188,29 +207,35 @@ def run(
         for name, one in models.items()
     ]
     plan = works[0].plan
-    report = report_of(store, works)
+    counts = shard_counts(works, range(len(plan.shards)))
+    report = report_of(store, works, counts)
     first, step = part or (0, 1)
     mine = range(first, len(plan.shards), step)
     todo = [number for number in mine if any(work.lacks(number) for work in works)]
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)
     written = []
-    with contextlib.closing(commit(works, todo, options)) as found:
-        for reports in found:
-            if reports:
-                watcher.committed(plan.shards[reports[0].number], reports)
-                written.append(reports)
-    return _ended(report, works, written, time.monotonic() - started)
+    try:
+        with contextlib.closing(commit(works, todo, options)) as found:
+            for reports in found:
+                if reports:
+                    watcher.committed(plan.shards[reports[0].number], reports)
+                    written.append(reports)
+    finally:
+        if spec.on_error == "quarantine":
+            mode = shared_mode(readable_paths(files))
+            for work in works:
+                list_problems(work.store, mode)
+    return _ended(report, works, counts, written, time.monotonic() - started)
 
 
 def _planned(
     store: Path, model: Pretrained, spec: JobSpec, files: Sequence[InputFile], watcher: Watcher
 ) -> StoreWork:
     """A store with its plan, found there or made."""
-    plan, measure, size = prepare_arguments(model, spec, files)
-    return StoreWork(
-        store, prepare(store, plan, files, measure, size, note=watcher.planning), model
-    )
+    plan, corpus, size = prepare_arguments(model, spec, files)
+    plan = prepare(store, plan, corpus, size, note=watcher.planning)
+    return StoreWork(store, plan, model, corpus)
 
 
 def _room(store: Path, works: Sequence[StoreWork], todo: Sequence[int]) -> int:
@@ -219,7 +244,7 @@ def _room(store: Path, works: Sequence[StoreWork], todo: Sequence[int]) -> int:
     free = shutil.disk_usage(store).free
     if needed > free:
         raise StoreError(
-            f"{store} needs up to {needed:,} bytes for {len(todo)} shards; {free:,} are free\n"
+            f"{store} needs about {needed:,} bytes for {len(todo)} shards; {free:,} are free\n"
             "free some space, and the same call continues the job\n"
             "or ask for less into a new folder: layers, heads, uint8, statistics, not weights"
         )
@@ -227,21 +252,23 @@ def _room(store: Path, works: Sequence[StoreWork], todo: Sequence[int]) -> int:
 
 
 def _ended(
-    report: JobReport,
+    before: JobReport,
     works: Sequence[StoreWork],
+    counts: Mapping[int, Counts],
     written: Sequence[Sequence[ShardReport]],
     seconds: float,
 ) -> JobReport:
-    shards = [works[0].plan.shards[reports[0].number] for reports in written]
     every = [one for reports in written for one in reports]
+    others = (number for number in range(before.shards) if number not in counts)
+    added = shard_counts(works, others)
+    mine = [added[reports[0].number] for reports in written]
     return dataclasses.replace(
-        report,
-        written=len(shards),
-        written_texts=sum(shard.stop - shard.start for shard in shards),
-        written_tokens=sum(shard.tokens for shard in shards),
+        report_of(before.store, works, {**counts, **added}, seconds),
+        there=before.there,
+        written=len(written),
+        written_texts=sum(count["texts"] for count in mine),
+        written_tokens=sum(count["tokens"] for count in mine),
         written_bytes=sum(one.bytes for one in every if one.written),
-        missing=sum(any(w.lacks(n) for w in works) for n in range(report.shards)),
-        seconds=seconds,
     )
 
 
@@ -255,7 +282,7 @@ def refuse_started(store: Path) -> None:
 
 
 def survey(store: Path, model: Models, spec: JobSpec, watcher: Watcher | None = None) -> JobReport:
-    """Describe what a job would do. Only temporary files are written."""
+    """Describe what a job would do, after all texts were read. Only temporary files are written."""
     started, watcher = time.monotonic(), watcher or Watcher()
     models = folders(model)
     check_request(list(models.values()), spec)
@@ -264,16 +291,22 @@ def survey(store: Path, model: Models, spec: JobSpec, watcher: Watcher | None = 
     with tempfile.TemporaryDirectory() as folder:
         kept = store if kept_inputs(store) else Path(folder)
         files = find_inputs(spec.inputs, folder=kept, kind=spec.kind)
-        plan, measure, size = prepare_arguments(first, spec, files)
+        plan, corpus, size = prepare_arguments(first, spec, files)
         if found := read_plan(whole):
             check_same(whole, found, plan)
             plan = found
         else:
-            bad = BadRows(spec.settings.on_error, Path(folder))
-            plan = make_plan(plan, files, measure, size, bad, note=watcher.planning)
-    works = [StoreWork(store / name if name else store, plan, one) for name, one in models.items()]
-    report = report_of(store, works, time.monotonic() - started)
-    return dataclasses.replace(report, free=shutil.disk_usage(existing_part(store)).free)
+            plan = make_plan(plan, corpus, size, folder=store, note=watcher.planning)
+        works = [
+            StoreWork(store / name if name else store, plan, one, corpus)
+            for name, one in models.items()
+        ]
+        counts = shard_counts(works, range(len(plan.shards)))
+        report = report_of(store, works, counts)
+        every = counts | read_counts(plan, corpus, size, counts, watcher)
+    read = report_of(store, works, every, time.monotonic() - started)
+    free = shutil.disk_usage(existing_part(store)).free
+    return dataclasses.replace(read, there=report.there, missing=report.missing, free=free)
 
 
 ENGINES = ("local", "ray")

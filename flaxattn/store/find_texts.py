@@ -54,8 +54,7 @@ class ExampleNumbers(Sequence[int]):
     """
 
     def __init__(self, store: Store) -> None:
-        spans = [store.plan["shards"][number] for number in store.shards]
-        self._spans = [range(span["start"], span["stop"]) for span in spans]
+        self._spans = store.spans()
         self._ends = list(itertools.accumulate(map(len, self._spans)))
 
     def __len__(self) -> int:

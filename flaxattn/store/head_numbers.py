@@ -94,8 +94,8 @@ def side_statistics(store: Store) -> dict[str, SideStatistics]:
     Reads one manifest. Empty if the store has no such statistic.
     """
     found = {}
-    for number in store.shards[:1]:
-        sides: Mapping[str, Any] = store.shard(number).sides
+    if shard := store.first_texts():
+        sides: Mapping[str, Any] = shard.sides
         for side in SIDES:
             about = sides.get(side, {"stats": {}})
             names = [n for n, kind in about["stats"].items() if n not in NO_MEAN and len(kind) == 1]

@@ -5,17 +5,19 @@
 How a job runs is in `extract_to`; a plan is made by `make_plan`.
 """
 
+import contextlib
 import dataclasses
 import glob
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flaxattn.corpus.bad_rows import POLICIES
-from flaxattn.corpus.input_files import InputFile, Name, fingerprint
-from flaxattn.corpus.lines import kind_of
+from flaxattn.corpus.input_files import InputFile, Name, file_states, fingerprint
+from flaxattn.corpus.lines import KeptOpen, kind_of
 from flaxattn.corpus.safe_text import safe_name
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
@@ -30,11 +32,14 @@ from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import StoreWork
 from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
+from flaxattn.store.make_plan import Bytes, Corpus, measured_texts, shard_texts
 from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.seals import read_manifest
 from flaxattn.store.shard_writer import ShardReport
-from flaxattn.store.store_layout import SHARD_TEXTS
+from flaxattn.store.store_layout import COUNTS, SHARD_TEXTS
 
 WEIGHTS = Capture(weights=True, dtype="float16")
+Counts = Mapping[str, Any]  # of a shard, see `Manifest`
 Models = Pretrained | Mapping[str, Pretrained] | str | Path | Sequence[str | Path]
 
 
@@ -48,6 +53,7 @@ class JobSpec:
         columns: where the texts stand.
         settings: what else decides the content.
         kind: of standard input, and of files whose name does not tell, see `corpus.lines.KINDS`.
+        on_error: what is done with rows that cannot be used, see `corpus.bad_rows`.
     """
 
     inputs: Sequence[Name | tuple[Name, Name]]
@@ -55,6 +61,7 @@ class JobSpec:
     columns: Columns = dataclasses.field(default_factory=Columns)
     settings: Settings = dataclasses.field(default_factory=Settings)
     kind: str | None = None
+    on_error: str = "fail"
 
     def __post_init__(self) -> None:
         if self.columns.pair is None and any(isinstance(item, tuple) for item in self.inputs):
@@ -67,12 +74,12 @@ class JobReport:
 
     Attributes:
         store: its folder.
-        texts: in the plan, all parts counted.
-        tokens: of these, as the model reads them.
-        bytes: of all arrays before compression.
+        texts: of all parts. Rows of shards that are not there count as texts.
+        tokens: of these, as the model reads them; about, while shards are not there.
+        bytes: of all arrays before compression; about, while shards are not there.
         shards: in the plan.
-        rows: rows found, kept and left out, see `BadRows.summary`.
-        truncated: texts that were cut.
+        rows: rows found, kept and left out until now, see `BadRows.summary`.
+        truncated: texts that were cut until now.
         there: shards that were there before.
         written: shards that this call wrote.
         written_texts: texts in those.
@@ -104,7 +111,10 @@ class Watcher:
     """Receives the progress of a job; this one ignores it."""
 
     def planning(self, texts: int, tokens: int) -> None:
-        """So many texts and tokens were found until now."""
+        """So many texts, and about so many tokens, were found until now."""
+
+    def reading(self, texts: int, total: int) -> None:
+        """So many texts of a dry run were read until now."""
 
     def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
         """These shards will be computed; so many bytes are free where they go."""
@@ -125,7 +135,7 @@ class ExtractionProgress(Watcher):
         self, progress: ProgressReporter, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._progress, self._clock = progress, clock
-        self._planned = 0
+        self._planned = self._read = 0
         self._todo: Sequence[ShardPlan] = ()
         self._done: list[ShardPlan] = []
         self._bytes = 0
@@ -138,15 +148,23 @@ class ExtractionProgress(Watcher):
         self._progress("planning", texts - self._planned, f"{tokens:,} tokens")
         self._planned = texts
 
+    def reading(self, texts: int, total: int) -> None:
+        """Texts that were read until now."""
+        if not self._read:
+            self._progress.expect("reading", total, "texts")
+        self._progress("reading", texts - self._read)
+        self._read = texts
+
     def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
         """Announce the work to be done and its size."""
         self._todo, self._began = shards, self._clock()
         there = f"; {report.there} are there" if report.there else ""
         size = sum(shard.bytes for shard in shards)
         self._progress.announce(
-            f"{report.texts:,} texts, {report.tokens:,} tokens: {len(shards)} of {report.shards} "
-            f"shards to compute{there}; at most {readable_size(size)} of attention, beside the "
-            f"tables of texts and tokens; {readable_size(free)} are free"
+            f"{report.texts:,} rows, about {report.tokens:,} tokens: {len(shards)} of "
+            f"{report.shards} shards to compute{there}; about {readable_size(size)} of attention "
+            f"before compression, beside the tables of texts and tokens; {readable_size(free)} are "
+            "free"
         )
         if shards:
             self._progress.announce("the time left is known after the first shard")
@@ -176,9 +194,9 @@ def check_request(models: Sequence[Pretrained], spec: JobSpec) -> None:
     model_inputs.check_capture(spec.capture, *model.counts())
     if settings.reduce:
         OnlineMoments(*settings.reduce)
-    if settings.on_error not in POLICIES:
+    if spec.on_error not in POLICIES:
         raise InputError(
-            f"on_error {settings.on_error!r} is unknown\nchoose one of {', '.join(POLICIES)}"
+            f"on_error {spec.on_error!r} is unknown\nchoose one of {', '.join(POLICIES)}"
         )
     for name in ("shard_bytes", "shard_texts", "limit"):
         value = getattr(settings, name)
@@ -209,30 +227,68 @@ def refuse_texts(inputs: Sequence[Any]) -> None:
 
 def prepare_arguments(
     model: Pretrained, spec: JobSpec, files: Sequence[InputFile]
-) -> tuple[JobPlan, Any, Any]:
-    """Return the arguments of `make_plan`: a plan without shards, and measures of texts."""
+) -> tuple[JobPlan, Corpus, Bytes]:
+    """Return the arguments of `make_plan`: a plan without shards, the corpus, sizes of texts."""
     reduce = tuple(kind for kind in KINDS if kind in spec.settings.reduce)
     settings = dataclasses.replace(spec.settings, reduce=reduce)
+    states = file_states(files)  # before the files are read
     plan = JobPlan(fingerprint(files), spec.columns, mark(model), spec.capture, settings)
     which = sides(model.config)
     measure = measure_for(model, spec.columns.pair is not None)
-    return plan, measure, lambda size: raw_bytes(spec.capture, which, size)
+    corpus = Corpus(files, measure, spec.on_error, states)
+    return plan, corpus, lambda size: raw_bytes(spec.capture, which, size)
 
 
-def report_of(store: Path, works: Sequence[StoreWork], seconds: float = 0.0) -> JobReport:
-    """Report the state of a store before anything is computed."""
+def shard_counts(works: Sequence[StoreWork], numbers: Iterable[int]) -> dict[int, Counts]:
+    """Counts of those shards that are there in every store."""
+    there = [n for n in numbers if not any(work.lacks(n) for work in works)]
+    return {number: read_manifest(works[0].store, number).counts for number in there}
+
+
+def read_counts(
+    plan: JobPlan, corpus: Corpus, bytes_of: Bytes, known: Mapping[int, Counts], watcher: Watcher
+) -> dict[int, Counts]:
+    """What the counts of the other shards will be, from their texts."""
+    found, texts = {}, 0
+    with contextlib.closing(KeptOpen()) as opened:
+        for number, shard in enumerate(plan.shards):
+            if number in known:
+                continue
+            read = shard_texts(plan, number, corpus, opened)
+            sizes = measured_texts(plan, corpus, read)
+            found[number] = {
+                "rows": shard.stop - shard.start,
+                "texts": len(sizes),
+                "tokens": sum(size.source + size.target for size in sizes),
+                "bytes": sum(map(bytes_of, sizes)),
+                "truncated": sum(bool(size.source_cut or size.target_cut) for size in sizes),
+                "bad": Counter(problem.code for problem in read.problems),
+            }
+            texts += shard.stop - shard.start
+            watcher.reading(texts, plan.texts)
+    return found
+
+
+def report_of(
+    store: Path, works: Sequence[StoreWork], counts: Mapping[int, Counts], seconds: float = 0.0
+) -> JobReport:
+    """Report a job from the counts of the shards that are there; others count as planned."""
     plan = works[0].plan
-    missing = sum(any(w.lacks(n) for w in works) for n in range(len(plan.shards)))
+    planned = [s for number, s in enumerate(plan.shards) if number not in counts]
+    sums = {name: sum(count[name] for count in counts.values()) for name in COUNTS}
+    bad = Counter(problem.code for problem in plan.problems)
+    for count in counts.values():
+        bad.update(count["bad"])
     return JobReport(
         store=store,
-        texts=plan.texts,
-        tokens=plan.tokens,
-        bytes=plan.bytes * len(works),
+        texts=sums["texts"] + sum(shard.stop - shard.start for shard in planned),
+        tokens=sums["tokens"] + sum(shard.tokens for shard in planned),
+        bytes=(sums["bytes"] + sum(shard.bytes for shard in planned)) * len(works),
         shards=len(plan.shards),
-        rows=plan.rows,
-        truncated=plan.truncated,
-        there=len(plan.shards) - missing,
-        missing=missing,
+        rows={"rows": sums["rows"], "kept": sums["texts"], "bad": dict(sorted(bad.items()))},
+        truncated=sums["truncated"],
+        there=len(counts),
+        missing=len(planned),
         seconds=seconds,
     )
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of an extraction: what is asked of which texts, and which of them make which shard.
+"""The plan of an extraction: the request, and which rows of which files make which shard.
 
 A shard is a function of the plan and its number, whoever computes it. Here plans are compared,
 written as JSON and read; `make_plan` makes one out of a corpus.
@@ -12,9 +12,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flaxattn import __version__
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.input_files import Fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
@@ -33,17 +34,15 @@ class Settings:
 
     Attributes:
         truncate: whether texts over the model's limit are cut.
-        on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
         seed: of anything that is drawn.
-        limit: take no more than so many.
+        limit: take no more rows than so many.
         reduce: moments that are kept of each shard, kinds of `running.Running`.
-        shard_bytes: a shard takes texts while its arrays have no more bytes than this before
+        shard_bytes: a shard takes rows while its arrays have about this many bytes before
             compression; one text may have more.
         shard_texts: nor has it more texts than this.
     """
 
     truncate: bool = False
-    on_error: str = "fail"
     seed: int = 0
     limit: int | None = None
     reduce: tuple[str, ...] = ()
@@ -54,14 +53,47 @@ class Settings:
         object.__setattr__(self, "reduce", tuple(self.reduce))
 
 
+class Rows(NamedTuple):
+    """Rows of a file that stand together, see `corpus.lines.Part`.
+
+    Attributes:
+        file: number of the file in the corpus.
+        first: their first line, in Parquet and Arrow the first row, from 0.
+        stop: the one after the last.
+        offset: byte at which the first line begins, after decompression.
+        pair_offset: the same in the second of two parallel files.
+    """
+
+    file: int
+    first: int
+    stop: int
+    offset: int = 0
+    pair_offset: int = 0
+
+
 @dataclass(frozen=True)
 class ShardPlan:
-    """Texts `start` to `stop`, their tokens, and the bytes of their arrays before compression."""
+    """Rows that make a shard.
+
+    Attributes:
+        start: number of the first example.
+        stop: `start` and the number of rows. Rows that are left out make no example, and then the
+            shard's last numbers are not used.
+        tokens: of the texts, as the model reads them, about.
+        bytes: of their arrays before compression, about.
+        rows: where the rows stand.
+    """
 
     start: int
     stop: int
     tokens: int
     bytes: int
+    rows: tuple[Rows, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(Rows(*rows) for rows in self.rows))
+        if not all(type(number) is int and number >= 0 for rows in self.rows for number in rows):
+            raise ValueError(f"rows of a shard cannot be {self.rows!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -74,12 +106,11 @@ class JobPlan:
         model: fingerprint of the model.
         capture: what is kept.
         settings: what else decides the content.
-        texts: how many there are.
-        tokens: of all of them, as the model reads them.
-        bytes: of all arrays before compression; where the model writes the targets, an estimate.
-        truncated: texts that are cut.
-        rows: rows found, kept and left out, see `BadRows.summary`.
-        shards: which texts make which; each text is in one, in order.
+        texts: how many rows there are, each a text unless it is left out.
+        tokens: of all of them, as the model reads them, about.
+        bytes: of all arrays before compression, about.
+        problems: of whole files, whose rows are left out.
+        shards: which rows make which; each row is in one, in order.
         flaxattn: version that made the plan.
         format: of the JSON.
         file_sha256: of the file that the plan was read from; empty for a plan made here.
@@ -93,8 +124,7 @@ class JobPlan:
     texts: int = 0
     tokens: int = 0
     bytes: int = 0
-    truncated: int = 0
-    rows: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
     shards: tuple[ShardPlan, ...] = ()
     flaxattn: str = __version__
     format: int = FORMAT
@@ -120,7 +150,7 @@ class JobPlan:
             "model": dataclasses.asdict(self.model),
             "capture": capture_to_json(self.capture),
             "settings": dataclasses.asdict(self.settings),
-            "rows": dict(self.rows),
+            "problems": [problem._asdict() for problem in self.problems],
             "shards": [dataclasses.asdict(shard) for shard in self.shards],
         }
 
@@ -137,11 +167,6 @@ class JobPlan:
         may have written them in another form.
         """
         return self.file_sha256 or hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def request_sha256(self) -> str:
-        """Digest of what is asked, known before the corpus was gone through."""
-        return hashlib.sha256(json.dumps(self._request(), sort_keys=True).encode()).hexdigest()
 
     def _request(self) -> dict[str, Any]:
         """Settings that decide the content of a store, by the names a person knows."""
@@ -171,13 +196,14 @@ def plan_from_json(content: Mapping[str, Any], file_sha256: str = "") -> JobPlan
                 "model": ModelFingerprint(**content["model"]),
                 "capture": capture_from_json(content["capture"]),
                 "settings": Settings(**content["settings"]),
+                "problems": tuple(Problem(**problem) for problem in content["problems"]),
                 "shards": tuple(ShardPlan(**shard) for shard in content["shards"]),
                 "file_sha256": file_sha256,
             }
         )
         starts = [shard.start for shard in plan.shards]
         if [*starts, plan.texts] != [0, *(shard.stop for shard in plan.shards)]:
-            raise ValueError("its shards do not hold each text once")
+            raise ValueError("its shards do not hold each row once")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(

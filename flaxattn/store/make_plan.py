@@ -1,51 +1,72 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Going once over a corpus: its texts measured, cut into shards and put into the store.
+"""Cutting a corpus into shards, and reading the texts of one of them.
 
-    plan.json  inputs.parquet  plan.sha256  errors.jsonl  errors.sha256
+    plan.json  plan.sha256
 
-`inputs.parquet` has the texts of a shard in a row group of that number. So a shard is read without
-the texts before it, and stays what it was when a file of the corpus changes. Memory does not grow
-with the corpus. Nothing is computed here: see `extract`.
+A shard is a range of rows of the files. To cut a corpus, its rows are counted and not interpreted;
+the size of their attention is estimated from the first thousand texts. What is wrong with a row is
+found when its shard is read. Nothing is computed here: see `commit_shards`.
 """
 
 import dataclasses
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.input_files import InputFile, fingerprint, shared_mode
-from flaxattn.corpus.texts import Text, read_texts
+from flaxattn.corpus.bad_rows import ListedProblems, Problem, excerpt
+from flaxattn.corpus.input_files import InputFile, file_states
+from flaxattn.corpus.lines import KeptOpen, Part
+from flaxattn.corpus.rows import RowPlace
+from flaxattn.corpus.texts import Text, read_parts, read_texts, text_places
 from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, written_whole
 from flaxattn.pipeline.text_sizes import Measure, TextSize
 from flaxattn.store.folder_lock import locked
-from flaxattn.store.job_plan import PLAN, JobPlan, ShardPlan, read_plan
+from flaxattn.store.job_plan import PLAN, JobPlan, Rows, ShardPlan, read_plan
 from flaxattn.store.plan_sums import check_plan_files, write_sums
-from flaxattn.store.store_layout import ERRORS, ERRORS_SEAL, INPUTS, PLAN_SEAL
+from flaxattn.store.store_layout import PLAN_SEAL
 
-_REQUEST = b"flaxattn.request"
 _CHARACTERS = 2**18  # tokenised together
 _ROWS = 1024
-_LONGEST_SHARD = 2**26  # characters
-_FIELDS = ("index", "id", "text", "text_b", "file", "line")
+_SAMPLE = 1000  # texts that are tokenised to estimate the size of the others
+_LONGEST_SHARD = 2**26  # bytes of text
+_NOTED = 2**14  # rows between two notes of progress
 Bytes = Callable[[TextSize], int]
-Measured = tuple[Text, TextSize]
 Note = Callable[[int, int], object]
 
 
+class Corpus(NamedTuple):
+    """The files of a job and how their texts are read.
+
+    Attributes:
+        files: in order.
+        measure: tokens of texts.
+        on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
+        states: of the files as they are to stay, see `file_states`.
+    """
+
+    files: Sequence[InputFile]
+    measure: Measure
+    on_error: str
+    states: Sequence[tuple[int, int]]
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Paths of the files by their names, partners of parallel text among them."""
+        every = [one for file in self.files for one in (file, file.pair) if one is not None]
+        return {file.name: str(file.path) for file in every}
+
+    def check(self) -> None:
+        """Refuse files that changed since they were compared with the plan."""
+        if file_states(self.files) != self.states:
+            raise changed()
+
+
 def prepare(
-    store: Path,
-    request: JobPlan,
-    files: Sequence[InputFile],
-    measure: Measure,
-    bytes_of: Bytes,
-    *,
-    note: Note | None = None,
+    store: Path, request: JobPlan, corpus: Corpus, bytes_of: Bytes, *, note: Note | None = None
 ) -> JobPlan:
     """The plan in a store: the one that is there, if it is of the same, or else a new one.
 
@@ -54,100 +75,102 @@ def prepare(
     with locked(store / ".plan.lock"):
         if found := read_plan(store):
             check_same(store, found, request)
+            if found.problems and corpus.on_error == "fail":
+                ListedProblems("fail", store).report(found.problems[0])
             return found
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
-        private: dict[str, int] = dict.fromkeys((INPUTS, ERRORS), _mode(files))  # they hold texts
-        with written_whole(store, last=PLAN, modes=private) as staging:
-            bad = BadRows(request.settings.on_error, staging)
-            plan = make_plan(
-                request, files, measure, bytes_of, bad, keep=staging / INPUTS, note=note
-            )
+        plan = make_plan(request, corpus, bytes_of, folder=store, note=note)
+        with written_whole(store, last=PLAN) as staging:
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
-            write_sums(staging, PLAN_SEAL, PLAN, INPUTS)
-            if (staging / ERRORS).is_file():
-                write_sums(staging, ERRORS_SEAL, ERRORS)
+            write_sums(staging, PLAN_SEAL, PLAN)
     return plan
 
 
 def make_plan(
     request: JobPlan,
-    files: Sequence[InputFile],
-    measure: Measure,
+    corpus: Corpus,
     bytes_of: Bytes,
-    bad: BadRows,
     *,
-    keep: Path | None = None,
+    folder: Path | None = None,
     note: Note | None = None,
 ) -> JobPlan:
-    """Go over a corpus, and cut it into shards."""
-    texts = _measured(request, files, measure, bad)
-    texts = itertools.islice(texts, request.settings.limit)
-    shards: list[ShardPlan] = []
-    tokens = cut = 0
-    with nullcontext(_drop) if keep is None else _kept(keep, request) as write:
-        for shard, members in _shards(texts, request, bytes_of):
-            shards.append(shard)
-            write(members)
-            tokens += shard.tokens
-            cut += sum(bool(size.source_cut or size.target_cut) for _, size in members)
-            if note:
-                note(shard.stop, tokens)
-    if not shards:
-        left_out = f", {sum(bad.counts.values())} problems" if bad.counts else ""
+    """Count the rows of a corpus, and cut it into shards."""
+    sample = _measured_sample(request, corpus, folder)
+    bad = ListedProblems(corpus.on_error, folder)
+    rows = itertools.islice(_rows(request, corpus.files, bad), request.settings.limit)
+    shards = tuple(_shards(_sized(rows, corpus.files, sample), request, bytes_of, note))
+    if not sample:
         raise InputError(
-            f"no text to read in {', '.join(file.name for file in files[:8])}\n"
-            f"received {bad.rows_read} rows{left_out}\ngive files that hold texts"
+            f"no text to read in {', '.join(file.name for file in corpus.files[:8])}\n"
+            f"received {shards[-1].stop if shards else 0} rows without a text\n"
+            "give files that hold texts"
         )
-    if fingerprint(files) != request.files:
-        raise InputError(
-            "a file of the corpus changed while it was read\nstart again when nobody writes to it"
-        )
+    corpus.check()
     return dataclasses.replace(
         request,
         texts=shards[-1].stop,
-        tokens=tokens,
+        tokens=sum(shard.tokens for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
-        truncated=cut,
-        rows=bad.summary(),
-        shards=tuple(shards),
+        problems=tuple(ShardTexts((), bad, corpus.paths).problems),
+        shards=shards,
     )
 
 
-def shard_texts(store: Path, plan: JobPlan, number: int) -> list[Measured]:
-    """The texts of a shard, in order, and how long they are for the model."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class ShardTexts:
+    """The texts of a shard, and the rows that are left out.
 
-    path, shard = store / INPUTS, plan.shards[number]
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if (file.metadata.metadata or {}).get(_REQUEST) != plan.request_sha256.encode():
-                raise ValueError("it belongs to another plan")
-            rows = file.read_row_group(number).to_pylist()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unusable(path, str(error)) from error
-    if [row["index"] for row in rows] != list(range(shard.start, shard.stop)):
-        raise _unusable(path, f"shard {number} has other texts than the plan says")
-    return [
-        (
-            Text(**{name: row[name] for name in _FIELDS}),
-            TextSize(*(row[n] for n in TextSize._fields)),
-        )
-        for row in rows
-    ]
+    Attributes:
+        texts: by number, in order.
+    """
 
+    def __init__(
+        self, texts: Iterable[Text], bad: ListedProblems, paths: Mapping[str, str]
+    ) -> None:
+        self.texts = {text.index: text for text in texts}
+        self._bad, self._paths = bad, paths
 
-def _mode(files: Sequence[InputFile]) -> int:
-    """The permissions that all files of a corpus have in common."""
-    every = [one for file in files for one in (file, file.pair) if one and one.problem is None]
-    return shared_mode(one.path for one in every)
+    def leave_out(self, number: int, problem: Problem) -> None:
+        """Take out a text that the model cannot read; under "fail" the problem is raised."""
+        self._bad.report(problem)
+        del self.texts[number]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the rows that are left out, in their order; files as in the plan."""
+        names = {path: name for name, path in self._paths.items()}
+        places = {path: place for place, path in enumerate(names)}
+        found = sorted(self._bad.problems, key=lambda problem: (places[problem.file], problem.line))
+        return [problem._replace(file=names[problem.file]) for problem in found]
 
 
-def _unusable(path: Path, reason: str) -> InputError:
-    return InputError(
-        f"{path} cannot be used\n{reason.splitlines()[0]}\n"
-        "restore it, or extract into another folder"
-    )
+def shard_texts(
+    plan: JobPlan, number: int, corpus: Corpus, opened: KeptOpen, folder: Path | None = None
+) -> ShardTexts:
+    """Read the texts of a shard from the files of the corpus; nothing is tokenized."""
+    shard, bad = plan.shards[number], ListedProblems(corpus.on_error, folder)
+    parts = [(corpus.files[rows.file], Part(*rows[1:], opened)) for rows in shard.rows]
+    texts = list(read_parts(parts, plan.columns, bad, shard.start))
+    corpus.check()
+    if bad.rows_read != shard.stop - shard.start:
+        raise changed()
+    return ShardTexts(texts, bad, corpus.paths)
+
+
+def unfit(plan: JobPlan, corpus: Corpus, text: Text) -> Problem | None:
+    """Why the model cannot read a text."""
+    ((_, size),) = _measured(plan, corpus, iter([text]))
+    return _unfit(plan, corpus.paths[text.file], text, size)
+
+
+def measured_texts(plan: JobPlan, corpus: Corpus, read: ShardTexts) -> list[TextSize]:
+    """Sizes of the texts of a shard; those that the model cannot read are left out."""
+    sizes, paths = [], corpus.paths
+    for text, size in list(_measured(plan, corpus, iter(read.texts.values()))):
+        if problem := _unfit(plan, paths[text.file], text, size):
+            read.leave_out(text.index, problem)
+        else:
+            sizes.append(size)
+    return sizes
 
 
 def check_same(store: Path, found: JobPlan, request: JobPlan) -> None:
@@ -161,21 +184,36 @@ def check_same(store: Path, found: JobPlan, request: JobPlan) -> None:
         )
 
 
+def changed() -> InputError:
+    """The error that the corpus is not what was counted."""
+    return InputError(
+        "a file of the corpus changed while it was read\nstart again when nobody writes to it"
+    )
+
+
+def _measured_sample(
+    request: JobPlan, corpus: Corpus, folder: Path | None
+) -> dict[tuple[str, int], TextSize]:
+    """Sizes of the first texts by file and line; under "fail" the first problem is raised."""
+    bad = ListedProblems(corpus.on_error, folder)
+    texts = itertools.islice(read_texts(corpus.files, request.columns, bad), request.settings.limit)
+    found, paths = {}, corpus.paths
+    for text, size in _measured(request, corpus, itertools.islice(texts, _SAMPLE)):
+        if problem := _unfit(request, paths[text.file], text, size):
+            bad.report(problem)
+        else:
+            found[text.file, text.line] = size
+    return found
+
+
 def _measured(
-    request: JobPlan, files: Sequence[InputFile], measure: Measure, bad: BadRows
-) -> Iterator[Measured]:
-    """Texts that the model can read, numbered."""
-    paths = {file.name: str(file.path) for file in files}
-    index = 0
-    for group in _groups(read_texts(files, request.columns, bad)):
+    request: JobPlan, corpus: Corpus, texts: Iterator[Text]
+) -> Iterator[tuple[Text, TextSize]]:
+    """Texts with their sizes."""
+    for group in _groups(texts):
         seconds = None if request.columns.pair is None else [text.text_b or "" for text in group]
-        sizes = measure([text.text for text in group], seconds)
-        for text, size in zip(group, sizes, strict=True):
-            if problem := _unfit(request, paths[text.file], text, size):
-                bad.report(problem)
-            else:
-                yield dataclasses.replace(text, index=index), size
-                index += 1
+        sizes = corpus.measure([text.text for text in group], seconds)
+        yield from zip(group, sizes, strict=True)
 
 
 def _unfit(request: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
@@ -198,7 +236,7 @@ def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
     length = 0
     for text in texts:
         group.append(text)
-        length += _length(text)
+        length += len(text.text) + len(text.text_b or "")
         if length >= _CHARACTERS or len(group) == _ROWS:
             yield group
             group, length = [], 0
@@ -206,54 +244,75 @@ def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
         yield group
 
 
+_Row = tuple[int, RowPlace, int]  # number of the file, place, place of its partner
+_Sized = tuple[_Row, TextSize | None]
+
+
+def _rows(request: JobPlan, files: Sequence[InputFile], bad: ListedProblems) -> Iterator[_Row]:
+    """Every row of a corpus."""
+    for number, file in enumerate(files):
+        for place, pair_offset in text_places(file, request.columns, bad):
+            yield number, place, pair_offset
+
+
+def _sized(
+    rows: Iterator[_Row], files: Sequence[InputFile], sample: dict[tuple[str, int], TextSize]
+) -> Iterator[_Sized]:
+    """Rows with their sizes: those of the sample exactly, None if unusable; others by length."""
+    names = [file.name for file in files]
+    left, known = len(sample), list[_Sized]()
+    bytes_read = 0
+    while left and (row := next(rows, None)):
+        size = sample.get((names[row[0]], row[1].line + 1))
+        bytes_read += row[1].size if size else 0
+        left -= size is not None
+        known.append((row, size))
+    yield from known
+    if not sample:
+        yield from ((row, None) for row in rows)
+        return
+    bytes_read, limit = max(bytes_read, 1), next(iter(sample.values())).limit
+    source = sum(size.source for size in sample.values()) / bytes_read
+    target = sum(size.target for size in sample.values()) / bytes_read
+    sizes: dict[int, TextSize] = {}
+    for row in rows:
+        length = row[1].size
+        if length not in sizes:
+            tokens, written = (min(limit, math.ceil(length * rate)) for rate in (source, target))
+            sizes[length] = TextSize(tokens, written, 0, 0, limit)
+        yield row, sizes[length]
+
+
 def _shards(
-    texts: Iterator[Measured], request: JobPlan, bytes_of: Bytes
-) -> Iterator[tuple[ShardPlan, list[Measured]]]:
-    """Texts of one shard after another: as many as fit."""
-    members: list[Measured] = []
-    tokens = used = length = 0
-    for text, length_of in texts:
-        size, characters = bytes_of(length_of), _length(text)
-        full = used + size > request.settings.shard_bytes or length + characters > _LONGEST_SHARD
-        if members and (full or len(members) == request.settings.shard_texts):
-            yield _shard(members, tokens, used), members
-            members, tokens, used, length = [], 0, 0, 0
-        members.append((text, length_of))
-        tokens += length_of.source + length_of.target
-        used, length = used + size, length + characters
-    if members:
-        yield _shard(members, tokens, used), members
+    rows: Iterator[_Sized], request: JobPlan, bytes_of: Bytes, note: Note | None
+) -> Iterator[ShardPlan]:
+    """One shard after another, of as many rows as fit."""
+    settings, start, stop, total = request.settings, 0, 0, 0
+    parts: list[Rows] = []
+    end = tokens = used = length = 0  # of the last part and of the shard
+    areas: dict[TextSize | None, tuple[int, int]] = {None: (0, 0)}
 
+    def made() -> ShardPlan:
+        whole = (*parts[:-1], parts[-1]._replace(stop=end))
+        return ShardPlan(start, stop, tokens, used, whole)
 
-def _shard(members: Sequence[Measured], tokens: int, used: int) -> ShardPlan:
-    return ShardPlan(members[0][0].index, members[-1][0].index + 1, tokens, used)
-
-
-def _length(text: Text) -> int:
-    return len(text.text) + len(text.text_b or "")
-
-
-def _drop(_: Sequence[Measured]) -> None:
-    """Keep nothing."""
-
-
-@contextmanager
-def _kept(path: Path, request: JobPlan) -> Iterator[Callable[[Sequence[Measured]], None]]:
-    """A Parquet file that takes the texts of one shard after another."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    strings = ("id", "text", "text_b", "file")
-    fields = [(name, pa.string() if name in strings else pa.int64()) for name in _FIELDS]
-    fields += [(name, pa.int64()) for name in TextSize._fields]
-    schema = pa.schema(fields, metadata={_REQUEST: request.request_sha256.encode()})
-    values = operator.attrgetter(*_FIELDS)
-    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-    with pq.ParquetWriter(path, schema, **options) as writer:
-
-        def write(members: Sequence[Measured]) -> None:
-            rows = zip(*((*values(text), *size) for text, size in members), strict=True)
-            table = pa.table([list(column) for column in rows], schema=schema)
-            writer.write_table(table, row_group_size=len(members))
-
-        yield write
+    for (file, place, pair_offset), size in rows:
+        if size is not None and size not in areas:
+            areas[size] = bytes_of(size), size.source + size.target
+        area, added = areas[size]
+        full = used + area > settings.shard_bytes or length + place.size > _LONGEST_SHARD
+        if parts and (full or stop - start == settings.shard_texts):
+            yield made()
+            parts, start, tokens, used, length = [], stop, 0, 0, 0
+        if not parts or parts[-1].file != file:
+            parts[-1:] = [last._replace(stop=end) for last in parts[-1:]]
+            parts.append(Rows(file, place.line, place.stop, place.offset, pair_offset))
+        end, stop = place.stop, stop + 1
+        tokens, used, length = tokens + added, used + area, length + place.size
+        total += added
+        if note and not stop % _NOTED:
+            note(stop, total)
+    if parts:
+        yield made()
+    if note:
+        note(stop, total)

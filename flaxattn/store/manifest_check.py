@@ -13,6 +13,8 @@ from typing import Any
 
 from flaxattn.store.shard_tables import BESIDE, DTYPES
 from flaxattn.store.store_layout import (
+    COUNTS,
+    ERRORS,
     GROUP,
     HEADS,
     OF_MAPS,
@@ -39,14 +41,21 @@ def check_manifest(manifest: Any) -> None:
     _digest("plan", manifest.plan)
     start, stop = _count("start", manifest.start), _count("stop", manifest.stop)
     _count("shard", manifest.shard)
-    _expect(start < stop <= start + SHARD_TEXTS, "stop", stop)
+    _expect(start <= stop <= start + SHARD_TEXTS, "stop", stop)
+    counts = _mapping("counts", manifest.counts)
+    for name in COUNTS:
+        _count(f"counts.{name}", counts.get(name))
+    for number in _mapping("counts.bad", counts.get("bad")).values():
+        _count("counts.bad", number)
+    _expect(counts["texts"] == stop - start <= counts["rows"], "counts.texts", counts["texts"])
     traces = _mapping("traces", manifest.traces)
     _expect(isinstance(traces.get("model"), str), "traces.model", traces.get("model"))
     _count("traces.nonfinite", traces.get("nonfinite", 0))
     fields = _sequence("traces.fields", traces.get("fields"))
     _expect({*map(str, fields)} <= {*BESIDE}, "traces.fields", fields)
     sides = _mapping("traces.sides", traces.get("sides"))
-    _expect(len(sides) > 0 and {*sides} <= {*SIDES}, "traces.sides", [*sides])
+    _expect((not sides) == (start == stop), "traces.sides", [*sides])
+    _expect({*sides} <= {*SIDES}, "traces.sides", [*sides])
     for name, side in sides.items():
         _check_side(f"traces.sides.{name}", _mapping(f"traces.sides.{name}", side))
     files = _mapping("files", manifest.files)
@@ -87,7 +96,7 @@ def _check_arrays(
     """Check that the arrays are those of the sides, and the files those of the arrays."""
     named = {f"{s}.{n}": (side, k) for s, side in sides.items() for n, k in side["arrays"].items()}
     _expect({*arrays} == {*named}, "arrays", [*arrays])
-    expected = {TEXTS, TOKENS, *((GROUP,) if arrays else ())}
+    expected = {*((TEXTS, TOKENS) if sides else ()), *((GROUP,) if arrays else ())}
     for name, (side, (dtype, *rest)) in named.items():
         entry = _mapping(f"arrays.{name}", arrays[name])
         shape = _sequence(f"arrays.{name}.shape", entry.get("shape"))
@@ -107,7 +116,7 @@ def _check_arrays(
             expected.add(path)
             _expect(path in files, "files", [*files])
             _check_chunks(f"arrays.{name}", entry, files[path]["size"])
-    extra = {*files} - expected - {HEADS, REDUCTIONS}
+    extra = {*files} - expected - {HEADS, REDUCTIONS, ERRORS}
     _expect(not extra and expected <= {*files}, "files", sorted(extra) or [*files])
 
 

@@ -17,12 +17,17 @@ from flaxattn.files import existing_part, file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import Store
 from flaxattn.store.seals import read_manifest
-from flaxattn.store.shard_writer import flush, flush_folders, named, parted
+from flaxattn.store.shard_writer import (
+    flush,
+    flush_folders,
+    list_problems,
+    mode_of_texts,
+    named,
+    parted,
+)
 from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
-    ERRORS_SEAL,
-    INPUTS,
     MANIFEST,
     PLAN,
     PLAN_SEAL,
@@ -103,11 +108,9 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool, watch: Watch) -> int
     """Make the new store under its first name; the number of files that were copied."""
     draft.mkdir(parents=True)
     copied = 0
-    for name, *seals in ((PLAN,), (ERRORS, ERRORS_SEAL), (INPUTS, PLAN_SEAL)):
-        having = (store.path for store in stores if _is_there(store.path, name))
-        if source := next(having, None):
-            names = [name, *(seal for seal in seals if _is_there(source, seal))]
-            copied += sum(_take(source / one, draft / one, True) for one in names)
+    first = stores[0].path
+    names = [PLAN, *([PLAN_SEAL] if _is_there(first, PLAN_SEAL) else [])]
+    copied += sum(_take(first / name, draft / name, True) for name in names)
     sizes = [shard_sizes(store.path) for store in stores]
     for number in sorted(_every(stores)):
         source = _sound([s.path for s in stores if number in s.shards], number)
@@ -120,6 +123,8 @@ def _fill(draft: Path, stores: Sequence[Store], copy: bool, watch: Watch) -> int
             flush_folders(part)
             named(draft, number, part)
         watch("merging", sum(each.get(number, 0) for each in sizes))
+    if any(_is_there(store.path, ERRORS) for store in stores):
+        list_problems(draft, mode_of_texts(draft))
     flush_folders(draft)
     return copied
 

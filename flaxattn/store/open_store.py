@@ -86,6 +86,7 @@ class Store:
         self.path = path
         self.plan, self.plan_sha256 = read_plan(path)
         self._starts = [shard["start"] for shard in self.plan["shards"]]
+        self._spans: dict[int, range] = {}  # texts of shards whose manifests were read
         self._shard = functools.lru_cache(_OPEN)(self._open_shard)
 
     def __repr__(self) -> str:
@@ -93,7 +94,7 @@ class Store:
         return f"Store({str(self.path)!r}: {len(self):,} texts of {model!r})"
 
     def __len__(self) -> int:
-        """Texts in the plan, whether their shards are there or not."""
+        """Rows in the plan, whether their shards are there or not; `examples` names the texts."""
         return self.plan["texts"]
 
     @property
@@ -115,9 +116,24 @@ class Store:
 
     @property
     def examples(self) -> list[int]:
-        """Numbers of the texts whose shards are there."""
-        spans = [self.plan["shards"][number] for number in self.shards]
-        return [example for span in spans for example in range(span["start"], span["stop"])]
+        """Numbers of the texts whose shards are there.
+
+        After rows that were left out, the last numbers of their shard are no texts.
+        """
+        return [example for span in self.spans() for example in span]
+
+    def spans(self) -> list[range]:
+        """Numbers of the texts of each shard that is there."""
+        for number in (shards := self.shards):
+            if number not in self._spans:
+                manifest = self.shard(number).manifest
+                self._spans[number] = range(manifest.start, manifest.stop)
+        return [self._spans[number] for number in shards]
+
+    def first_texts(self) -> Shard | None:
+        """The first shard that is there and has texts; None if there is none."""
+        shards = (self.shard(number) for number in self.shards)
+        return next((s for s in shards if s.manifest.stop > s.manifest.start), None)
 
     def shard(self, number: int) -> Shard:
         """A shard, opened for reading; kept for the next time.
@@ -140,7 +156,7 @@ class Store:
                 "run the same `flaxattn extract` again; it makes what is missing"
             )
         shard = Shard(self.path, number, self.plan_sha256)
-        if (shard.manifest.start, shard.manifest.stop) != (span["start"], span["stop"]):
+        if shard.manifest.start != span["start"] or shard.manifest.stop > span["stop"]:
             raise damaged(shard.folder / MANIFEST, f"the plan says that the shard has {examples}")
         return shard
 
@@ -159,7 +175,15 @@ class Store:
                 f"{self.path} has examples 0 to {len(self) - 1}; there is no {example}"
             )
         example %= len(self)
-        return example, self._shard(bisect.bisect_right(self._starts, example) - 1)
+        shard = self._shard(bisect.bisect_right(self._starts, example) - 1)
+        if example >= shard.manifest.stop:
+            raise InputError(
+                f"{self.path} has no example {example}: rows of its shard were left out\n"
+                f"the shard has {shard.manifest.stop - shard.manifest.start} texts of "
+                f"{shard.manifest.counts['rows']} rows, from number {shard.manifest.start} on\n"
+                "`examples` of the store lists the numbers of all texts"
+            )
+        return example, shard
 
     def weights(
         self,
@@ -376,7 +400,7 @@ def _check_plan(plan: Any) -> None:
     for name in (model if isinstance(model, str) else model["name"], *(f["name"] for f in files)):
         if not isinstance(name, str):
             raise ValueError(f"it has a name that is {name!r:.80}")
-    for field in ("capture", "settings", "rows"):
+    for field in ("capture", "settings"):
         if not isinstance(plan.get(field, {}), dict):
             raise ValueError(f"its field {field} cannot be {plan[field]!r:.80}")
 

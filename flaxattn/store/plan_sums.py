@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums of the files beside the shards: the plan, the texts it was made of, the list of errors.
-
-They stand in files that `sha256sum` writes and checks. What the files mean is not known here.
-"""
+"""Checksum of the plan, in a file that `sha256sum` writes and checks."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +8,9 @@ from pathlib import Path
 from flaxattn.errors import StoreError
 from flaxattn.files import file_inside, sha256_of
 from flaxattn.store.seals import read_manifest, small_file
-from flaxattn.store.store_layout import INPUTS, PLAN, PLAN_SEAL, SHARDS, shard_folder, shard_numbers
+from flaxattn.store.store_layout import PLAN, PLAN_SEAL, SHARDS, shard_folder, shard_numbers
 
-OF_PLAN = {PLAN: "the plan of the job", INPUTS: "the texts of the job"}
+OF_PLAN = {PLAN: "the plan of the job"}
 
 
 def write_sums(folder: Path, seal: str, *names: str) -> None:

@@ -30,13 +30,17 @@ import jax
 import jax.numpy as jnp
 
 from flaxattn import __version__
+from flaxattn.corpus.input_files import InputFile, absolute, file_states, readable_paths
 from flaxattn.errors import FlaxattnError, InputError, UnavailableError
 from flaxattn.pipeline.extraction import Options
+from flaxattn.pipeline.text_sizes import measure_for
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
-from flaxattn.store.job_plan import PLAN, read_plan
+from flaxattn.store.job_plan import PLAN, JobPlan, read_plan
+from flaxattn.store.make_plan import Corpus
 from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.seals import read_manifest
 from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.store_layout import shard_folder
 from flaxattn.trace.tensor_file import read_json
@@ -84,6 +88,8 @@ class Errand(NamedTuple):
         plans: SHA-256 of their plans.
         models: Directories of the models.
         options: How to extract: batch size and number of readers.
+        files: Files of the corpus, with absolute paths.
+        on_error: What is done with rows that cannot be used.
         on_cpu: Whether accelerators are left alone; Ray hides none that it did not count.
         versions: Versions of the process that planned.
     """
@@ -92,6 +98,8 @@ class Errand(NamedTuple):
     plans: tuple[str, ...]
     models: tuple[str, ...]
     options: Options
+    files: tuple[InputFile, ...] = ()
+    on_error: str = "fail"
     on_cpu: bool = False
     versions: str = VERSIONS
 
@@ -151,15 +159,37 @@ def open_stores(errand: Errand) -> list[StoreWork]:
                 f"these differ: {', '.join(wrong)}\n"
                 "extract with the local engine, or from a directory that from_pretrained opens"
             )
-        works.append(StoreWork(Path(store), plan, model))
+        _check_files(errand.files, plan, host)
+        measure, states = (
+            measure_for(model, plan.columns.pair is not None),
+            file_states(errand.files),
+        )
+        works.append(
+            StoreWork(
+                Path(store), plan, model, Corpus(errand.files, measure, errand.on_error, states)
+            )
+        )
     return works
+
+
+def _check_files(files: Sequence[InputFile], plan: JobPlan, host: str) -> None:
+    """Refuse to read the corpus where this machine does not see the files of the plan."""
+    for path, planned in zip(readable_paths(files), plan.files, strict=True):
+        size = path.stat().st_size if path.is_file() else None
+        if size != planned.bytes:
+            found = "no such file" if size is None else f"{size:,} bytes"
+            raise UnavailableError(
+                f"a worker on {host} does not see {path}\n"
+                f"expected {planned.bytes:,} bytes, found {found}\n"
+                "put the corpus on a disk that all machines of the cluster see under the same path"
+            )
 
 
 def _report(work: StoreWork, number: int) -> ShardReport:
     """The report of a shard that this worker or a lost one has committed."""
-    shard, folder = work.plan.shards[number], shard_folder(work.store, number)
+    manifest, folder = read_manifest(work.store, number), shard_folder(work.store, number)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return ShardReport(number, shard.stop - shard.start, size, True)
+    return ShardReport(number, manifest.stop - manifest.start, size, True)
 
 
 @contextlib.contextmanager
@@ -295,6 +325,8 @@ def commit_on_ray(
             plans=tuple(work.plan.sha256 for work in works),
             models=tuple(map(str, models)),
             options=Options(batch_tokens=how.batch_tokens, workers=how.workers),
+            files=tuple(map(absolute, works[0].corpus.files)),
+            on_error=works[0].corpus.on_error,
             on_cpu=options.gpus == 0,
         )
         for answer in _answers(ray, options, errand, tasks):

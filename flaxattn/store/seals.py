@@ -42,6 +42,8 @@ class Manifest:
         shard: Its number.
         start: Its first example.
         stop: The example after its last.
+        counts: Rows of its part of the corpus, texts and tokens among them, bytes of their arrays
+            before compression, texts that were cut, and rows that were left out by problem.
         traces: What its traces have in common: model, fields, sides, arrays and statistics.
         files: Size and sha256 of each file by its path inside the shard.
         arrays: Shape, chunk, dtype and seals of each Zarr array by name.
@@ -51,6 +53,7 @@ class Manifest:
     shard: int
     start: int
     stop: int
+    counts: Mapping[str, Any]
     traces: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
     arrays: Mapping[str, Mapping[str, Any]]

@@ -10,39 +10,48 @@ files is the business of `flaxattn.store.shard_tables`.
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.errors import StoreError
-from flaxattn.files import existing_part
+from flaxattn.files import existing_part, written_whole
 from flaxattn.store.seals import (
     NONFINITE,
     Manifest,
     check_content,
+    content,
     manifest_in,
+    parse_json,
     read_manifest,
     seal,
+    small_file,
 )
 from flaxattn.store.shard_tables import (
     Item,
     arrays,
     check,
     heads_table,
+    lengths,
     parquet,
     texts_table,
     tokens_table,
 )
 from flaxattn.store.store_layout import (
+    COUNTS,
+    ERRORS,
     HEADS,
-    INPUTS,
     MANIFEST,
+    PLAN,
     REDUCTIONS,
     SHARDS,
     TEXTS,
@@ -51,6 +60,7 @@ from flaxattn.store.store_layout import (
     shard_folder,
 )
 from flaxattn.store.zarr_arrays import encode, group_file
+from flaxattn.trace.record import FIELDS
 
 __all__ = ["Item", "ShardReport", "commit", "remove_leftovers", "write_shard"]
 
@@ -79,19 +89,23 @@ def write_shard(
     items: Sequence[Item],
     reductions: pa.Table | None = None,
     nonfinite: int = 0,
+    *,
+    problems: Sequence[Problem] = (),
+    mode: int = 0o666,
 ) -> ShardReport:
     """Write a shard of a store and give it its name when it is whole and verified.
 
-    Memory: the arrays of one field a second time, and the compressed shard.
+    Files with texts get the permissions `mode`. Memory: the arrays of one field a second time, and
+    the compressed shard.
     """
     start, stop = (
         int(shard[name] if isinstance(shard, Mapping) else getattr(shard, name))
         for name in ("start", "stop")
     )
-    files = shard_files(plan_sha256, number, (start, stop), items, reductions, nonfinite)
+    files = shard_files(plan_sha256, number, (start, stop), items, reductions, nonfinite, problems)
     size = sum(map(len, files.values()))
     remove_leftovers(store, number)
-    return ShardReport(number, len(items), size, commit(store, number, files))
+    return ShardReport(number, len(items), size, commit(store, number, files, mode))
 
 
 def shard_files(
@@ -101,21 +115,22 @@ def shard_files(
     items: Sequence[Item],
     reductions: pa.Table | None = None,
     nonfinite: int = 0,
+    problems: Sequence[Problem] = (),
 ) -> dict[str, bytes]:
     """The content of a shard's files, a pure function of what is given."""
-    common = check(items, *span)
+    common = check(items, *span, left_out=len(problems))
     if nonfinite:
         common = {**common, NONFINITE: nonfinite}
     bound = {"plan_sha256": plan_sha256, "shard": str(number)}
-    tables = {
-        TEXTS: texts_table(items),
-        TOKENS: tokens_table(items),
-        HEADS: heads_table(items),
-        REDUCTIONS: reductions,
-    }
+    tables: dict[str, pa.Table | None] = {REDUCTIONS: reductions}
+    if items:
+        makers = {TEXTS: texts_table, TOKENS: tokens_table, HEADS: heads_table}
+        tables |= {name: make(items) for name, make in makers.items()}
     files = {name: parquet(t, bound) for name, t in tables.items() if t is not None}
+    if problems:
+        files[ERRORS] = problem_lines(problems)
     entries = {}
-    for name, array in arrays(items):
+    for name, array in arrays(items) if items else ():
         side = common["sides"][name.partition(".")[0]]
         about = {**bound, "layers": side["layers"], "heads": side["heads"]}
         made, entries[name] = encode(name, array, about)
@@ -123,17 +138,58 @@ def shard_files(
     if entries:
         files |= group_file(bound)
     seals = {name: seal(data) for name, data in files.items()}
-    manifest = Manifest(plan_sha256, number, *span, common, seals, entries)
+    counts = _counts(span[1] - span[0], items, problems)
+    own = (span[0], span[0] + len(items))
+    manifest = Manifest(plan_sha256, number, *own, counts, common, seals, entries)
     return {**files, MANIFEST: manifest.to_bytes()}
 
 
-def commit(store: Path, number: int, files: Mapping[str, bytes]) -> bool:
+def _counts(rows: int, items: Sequence[Item], problems: Sequence[Problem]) -> dict[str, Any]:
+    """`COUNTS`, and the problems by code."""
+    traces = [trace for _, trace in items]
+    records = [record for trace in traces for record in trace.sides.values()]
+    fields = [(*(getattr(r, name) for name in FIELDS), *r.stats.values()) for r in records]
+    sizes = [array.nbytes for values in fields for array in values if array is not None]
+    numbers = (
+        rows,
+        len(items),
+        sum(sum(lengths(trace).values()) for trace in traces),
+        sum(sizes),
+        sum(bool(len(trace.truncated) and trace.truncated[0]) for trace in traces),
+    )
+    bad = Counter(problem.code for problem in problems)
+    return {**dict(zip(COUNTS, numbers, strict=True)), "bad": dict(sorted(bad.items()))}
+
+
+def problem_lines(problems: Iterable[Problem]) -> bytes:
+    """The content of a list of problems."""
+    return "".join(json.dumps(problem._asdict()) + "\n" for problem in problems).encode()
+
+
+def stored_problems(store: Path) -> bytes:
+    """The list of the problems of the plan of a store, and of all its shards that are there."""
+    plan = parse_json(small_file(store, PLAN))
+    lists = [problem_lines([Problem(**problem) for problem in plan.get("problems", ())])]
+    for number in range(len(plan["shards"])):
+        folder = shard_folder(store, number)
+        if (folder / ERRORS).exists():
+            lists.append(content(folder, ERRORS, read_manifest(store, number).files[ERRORS]))
+    return b"".join(lists)
+
+
+def list_problems(store: Path, mode: int) -> None:
+    """Write the list of all rows of a store that were left out until now, if there are any."""
+    if lines := stored_problems(store):
+        with written_whole(store, mode=mode) as staging:
+            (staging / ERRORS).write_bytes(lines)
+
+
+def commit(store: Path, number: int, files: Mapping[str, bytes], mode: int = 0o666) -> bool:
     """Put a shard's files on the disk under its name."""
     needed = sum(map(len, files.values()))
-    mode = mode_of_texts(store)
     with parted(store, number, needed) as part:
         for name, data in files.items():
-            _write(part / name, data, mode if name in (TEXTS, TOKENS) else 0o666)
+            _write(part / name, data, mode if name in (TEXTS, TOKENS, ERRORS) else 0o666)
         flush_folders(part)
         return named(store, number, part)
 
@@ -214,11 +270,10 @@ def _same(store: Path, number: int, manifest: Manifest) -> None:
 
 
 def mode_of_texts(store: Path) -> int:
-    """Permissions of the texts in the plan; a store without a plan gets what the umask leaves."""
-    try:
-        return stat.S_IMODE(os.lstat(store / INPUTS).st_mode) & 0o666
-    except FileNotFoundError:
-        return 0o666
+    """Permissions of the texts in a store; without any, those that the umask leaves."""
+    for path in sorted((store / SHARDS).glob(f"*/{TEXTS}")):
+        return stat.S_IMODE(os.lstat(path).st_mode) & 0o666
+    return 0o666
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

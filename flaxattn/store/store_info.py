@@ -41,8 +41,9 @@ def describe(store: Store) -> dict[str, Any]:
         "plan_sha256": store.plan_sha256,
     }
     if there:
-        facts["nonfinite_rows"] = sum(store.shard(number).manifest.nonfinite for number in there)
-        traces = store.shard(there[0]).manifest.traces
+        manifests = [store.shard(number).manifest for number in there]
+        traces = next((m for m in manifests if m.stop > m.start), manifests[0]).traces
+        facts["nonfinite_rows"] = sum(manifest.nonfinite for manifest in manifests)
         facts["model"] = traces["model"]
         facts["sides"] = [
             {

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layout of a store of attention: names of files, arrays and columns, shapes, chunks.
 
-    plan.json  inputs.parquet  plan.sha256  errors.jsonl  errors.sha256
+    plan.json  plan.sha256  errors.jsonl
     shards/00000/{manifest.json, texts.parquet, tokens.parquet, heads.parquet, reductions.parquet,
-    maps.zarr/}
+    maps.zarr/, errors.jsonl}
 
+A shard has `errors.jsonl` where rows were left out; that of the store is all of them together.
 Nothing here opens a file. What is in the tables is in
 `flaxattn.store.shard_tables`.
 """
@@ -20,8 +21,10 @@ import ml_dtypes
 import numpy as np
 
 FORMAT = 1
-PLAN, ERRORS, INPUTS, SHARDS = "plan.json", "errors.jsonl", "inputs.parquet", "shards"
-ERRORS_SEAL, PLAN_SEAL = "errors.sha256", "plan.sha256"  # as sha256sum writes and checks them
+PLAN, ERRORS, SHARDS = "plan.json", "errors.jsonl", "shards"
+PLAN_SEAL = "plan.sha256"  # as sha256sum writes and checks it
+COUNTS = ("rows", "texts", "tokens", "bytes", "truncated")
+"""Numbers of a shard in its manifest."""
 MANIFEST, TEXTS, TOKENS, HEADS = "manifest.json", "texts.parquet", "tokens.parquet", "heads.parquet"
 REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
 GROUP = f"{MAPS}/zarr.json"

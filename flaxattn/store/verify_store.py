@@ -18,10 +18,10 @@ from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import read_plan
 from flaxattn.store.plan_sums import OF_PLAN, differing
 from flaxattn.store.seals import Manifest, check_content, read_manifest
+from flaxattn.store.shard_writer import stored_problems
 from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
-    ERRORS_SEAL,
     MANIFEST,
     PLAN,
     PLAN_SEAL,
@@ -105,6 +105,8 @@ def verify(store: Path, watch: Watch = show_progress) -> Findings:
         damage += _plans(plans, sha256)
         damage += _sealed(store, plan)
     missing = sorted({*range(len(spans))} - {*numbers})
+    if not missing:
+        damage += _listed(store)
     return Findings(len(numbers), missing, files, size, damage, broken)
 
 
@@ -163,24 +165,33 @@ def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage
     file = f"{SHARDS}/{shard_name(manifest.shard)}"
     if manifest.shard >= len(spans):
         yield Damage(file, f"the plan has {len(spans)} shards")
-    elif (span := spans[manifest.shard]) and (manifest.start, manifest.stop) != (
-        span["start"],
-        span["stop"],
+    elif (span := spans[manifest.shard]) and (
+        manifest.start != span["start"] or manifest.stop > span["stop"]
     ):
         yield Damage(file, f"the plan says examples {span['start']} to {span['stop'] - 1}")
 
 
 def _sealed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
-    """Describe damage to the files of the plan and to the list of rows that were left out."""
-    settings, rows = (plan.get(name) for name in ("settings", "rows"))
-    extracted = isinstance(settings, dict)
-    if extracted or (store / PLAN_SEAL).exists():
+    """Describe damage to the plan."""
+    if isinstance(plan.get("settings"), dict) or (store / PLAN_SEAL).exists():
         yield from (Damage(*entry) for entry in differing(store, PLAN_SEAL, OF_PLAN))
-    quarantined = isinstance(settings, dict) and settings.get("on_error") == "quarantine"
-    due = quarantined and isinstance(rows, dict) and bool(rows.get("bad"))
-    if due or (store / ERRORS_SEAL).exists():
-        holds = {ERRORS: "the list of the rows that were left out"}
-        yield from (Damage(*entry) for entry in differing(store, ERRORS_SEAL, holds))
+
+
+def _listed(store: Path) -> Iterator[Damage]:
+    """Compare the list of rows that were left out, where there is one, with those of the shards."""
+    try:
+        found = file_inside(store, ERRORS).read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield Damage(ERRORS, error.strerror or str(error))
+        return
+    try:
+        expected = stored_problems(store)
+    except StoreError:  # of a shard that is damaged
+        return
+    if found != expected:
+        yield Damage(ERRORS, "it is not the list of the rows that were left out")
 
 
 def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:

@@ -66,10 +66,8 @@ class StorePages:
             return self._waiting(query, listed)
         texts = read_texts(self.store, listed.on_page(query.page))
         sides = side_statistics(self.store)
-        keeps_text = any(
-            "texts" in self.store.shard(number).manifest.traces["fields"]
-            for number in self.store.shards[:1]
-        )
+        shard = self.store.first_texts()
+        keeps_text = shard is not None and "texts" in shard.manifest.traces["fields"]
         return texts_page(TextsPage(self.name, query, listed, texts, sides, keeps_text))
 
     def text(self, example: int, query: ListQuery) -> str:

@@ -78,7 +78,7 @@ def test_a_corpus_becomes_a_store_that_anybody_reads(
     said = json.loads(out)
     assert said["rows"] == {"rows": 7, "kept": 5, "bad": {"empty": 1, "missing-column": 1}}
     assert (said["texts"], said["shards"], said["written"], said["missing"]) == (5, 1, 1, 0)
-    assert "5 texts, 25 tokens: 1 of 1 shards to compute; at most" in err
+    assert "7 rows, about 25 tokens: 1 of 1 shards to compute; about" in err
     store = tmp_path / "store"
     listed = [json.loads(line) for line in (store / "errors.jsonl").read_text().splitlines()]
     assert [(row["line"], row["column"], row["code"]) for row in listed] == [
@@ -123,7 +123,7 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
     assert last.startswith("extracting: 25 of 25 tokens, shard 1 of 1: 5 texts, ")
     code, out, err = run(folder / "a.txt", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["there"]) == (0, 0, 1)
-    assert "0 of 1 shards to compute; 1 are there; at most 0 bytes of attention" in err
+    assert "0 of 1 shards to compute; 1 are there; about 0 bytes of attention" in err
     code, _, err = run(folder / "a.txt", "--no-resume")
     assert code == 2 and err.splitlines()[0].endswith("store holds an extraction")
     code, _, err = run(folder / "a.txt", "--dtype", "uint8")
@@ -159,7 +159,7 @@ def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Pa
     kept = tmp_path / "store/stdin.txt"
     assert kept.read_bytes() == b"the cat\na b c\n"
     assert kept.stat().st_mode & 0o777 == 0o600
-    for name in ("inputs", "shards/00000/texts", "shards/00000/tokens"):
+    for name in ("shards/00000/texts", "shards/00000/tokens"):
         assert (tmp_path / f"store/{name}.parquet").stat().st_mode == kept.stat().st_mode
     umask = os.umask(0)
     os.umask(umask)
@@ -283,8 +283,8 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
     lines = said.getvalue().splitlines()
     assert lines[1] == "planning: 11,000 texts, 5 tokens"
     assert lines[2] == (
-        "88 texts, 1,100 tokens: 11 of 12 shards to compute; 1 are there; at most 11.0 MB of "
-        "attention, beside the tables of texts and tokens; 1.0 GB are free"
+        "88 rows, about 1,100 tokens: 11 of 12 shards to compute; 1 are there; about 11.0 MB of "
+        "attention before compression, beside the tables of texts and tokens; 1.0 GB are free"
     )
     assert lines[3] == "the time left is known after the first shard"
     assert lines[4] == (

@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_whole_shards_and_a_rerun_finishes(
     there = extraction.shards(store)
     assert there and not verify(store).damage and not list((store / "shards").glob(".*"))
     code, _, said = extraction.ended(extraction.start(store))
-    assert code == 2 and "needs up to" in said and "are free" in said
+    assert code == 2 and "needs about" in said and "are free" in said
     assert extraction.shards(store) == there
     filler.unlink()
     check_whole_after(extraction, store, undisturbed)

@@ -7,7 +7,6 @@ is read. What is done to the files is in `mutations`.
 import base64
 import functools
 import gzip
-import hashlib
 import io
 import json
 import random
@@ -335,10 +334,11 @@ def read_saved(path: Path) -> Any:
 
 
 def some_plan() -> Any:
+    from flaxattn.corpus.bad_rows import Problem
     from flaxattn.corpus.input_files import Fingerprint
     from flaxattn.corpus.texts import Columns
     from flaxattn.kernels.contract import Capture, Sieve
-    from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan
+    from flaxattn.store.job_plan import JobPlan, Rows, Settings, ShardPlan
     from flaxattn.store.model_fingerprint import ModelFingerprint
 
     return JobPlan(
@@ -350,8 +350,11 @@ def some_plan() -> Any:
         texts=5,
         tokens=50,
         bytes=500,
-        rows={"rows": 6, "kept": 5, "bad": {"empty": 1}},
-        shards=(ShardPlan(0, 3, 30, 300), ShardPlan(3, 5, 20, 200)),
+        problems=(Problem("b.txt", 0, "", "empty-file", "the file is empty"),),
+        shards=(
+            ShardPlan(0, 3, 30, 300, (Rows(0, 0, 2), Rows(1, 0, 1))),
+            ShardPlan(3, 5, 20, 200, (Rows(1, 1, 3, 40),)),
+        ),
     )
 
 
@@ -417,31 +420,16 @@ def read_store(path: Path) -> Any:
     return found
 
 
-def write_inputs(folder: Path) -> Path:
-    from flaxattn.corpus.texts import Text
-    from flaxattn.pipeline.text_sizes import TextSize
-    from flaxattn.store import make_plan
+def write_errors(folder: Path) -> Path:
+    from flaxattn.corpus.bad_rows import Problem
+    from flaxattn.store.shard_writer import list_problems, write_shard
 
-    texts = [Text(i, f"n{i}", t, None, "a.txt", i + 1) for i, t in enumerate(TEXTS[:5])]
-    members = [(text, TextSize(10, 0, 0, 0, 20)) for text in texts]
-    with make_plan._kept(folder / "inputs.parquet", some_plan()) as write:
-        write(members[:3])
-        write(members[3:])
-    return folder / "inputs.parquet"
-
-
-def read_inputs(path: Path) -> Any:
-    from flaxattn.store.make_plan import shard_texts
-
-    return [repr(shard_texts(path.parent, some_plan(), number)) for number in (0, 1)]
-
-
-def write_errors(file: str, folder: Path) -> Path:
-    store_cases.write(folder, store_cases.traces("encoder", 1))
-    (folder / "errors.jsonl").write_text('{"file": "a", "line": 1, "code": "empty"}\n')
-    digest = hashlib.sha256((folder / "errors.jsonl").read_bytes()).hexdigest()
-    (folder / "errors.sha256").write_text(f"{digest}  errors.jsonl\n")
-    return folder / file
+    items = store_cases.items(store_cases.traces("encoder", 1))
+    (shard,), sha256 = store_cases.plan(folder, 2, 2)
+    problems = [Problem("a.txt", 2, "text", "empty", "the text is empty")]
+    write_shard(folder, sha256, 0, shard, items, problems=problems)
+    list_problems(folder, 0o666)
+    return folder / "errors.jsonl"
 
 
 def read_errors(path: Path) -> Any:
@@ -621,11 +609,7 @@ PARSERS: dict[str, Parser] = {
     "plan": Parser(write_plan, read_plan),
     "capture": Parser(write_capture, read_capture),
     **{f"store {file}": case(write_store, read_store, file, sealed=True) for file in STORE_FILES},
-    "texts of a plan": Parser(write_inputs, read_inputs),
-    **{
-        f"list of errors, {file}": case(write_errors, read_errors, file, sealed=True)
-        for file in ("errors.jsonl", "errors.sha256")
-    },
+    "list of errors": Parser(write_errors, read_errors, sealed=True),
     **{f"index {file}": case(write_index, read_index, file, sealed=True) for file in INDEX_FILES},
     "recipe": Parser(write_recipe, read_recipe),
     "state of a page": Parser(write_state, read_state),

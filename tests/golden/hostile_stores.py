@@ -27,7 +27,6 @@ MANIFEST, TEXTS, TOKENS = (
     f"shards/00000/{name}" for name in ("manifest.json", "texts.parquet", "tokens.parquet")
 )
 CHUNKS = "shards/00000/maps.zarr/encoder.weights/c/0/0/0"
-DIGEST = hashlib.sha256(VICTIM).hexdigest()
 
 
 def build(folder: Path) -> Path:
@@ -242,19 +241,11 @@ STORES: dict[str, Change] = {
     "link in place of all shards": instead("shards", link("{around}/moved")),
     "link in place of arrays": instead("shards/00000/maps.zarr", link("{around}/moved")),
     "file in place of a shard": instead("shards/00000", of(b"x")),
-    "errors are a pipe": lambda store, _: (os.mkfifo(store / "errors.jsonl"), seal_errors(store)),
-    "errors link outside": lambda store, around: (
-        (store / "errors.jsonl").symlink_to(around / "victim"),
-        seal_errors(store),
+    "errors are a pipe": lambda store, _: os.mkfifo(store / "errors.jsonl"),
+    "errors link outside": lambda store, around: (store / "errors.jsonl").symlink_to(
+        around / "victim"
     ),
-    "seal is a device": lambda store, _: (
-        (store / "errors.jsonl").touch(),
-        (store / "errors.sha256").symlink_to("/dev/zero"),
-    ),
-    "texts of the plan are a device": lambda store, _: (
-        (store / "inputs.parquet").symlink_to("/dev/zero"),
-        (store / "plan.sha256").write_text(f"{DIGEST}  inputs.parquet\n"),
-    ),
+    "seal is a device": lambda store, _: (store / "plan.sha256").symlink_to("/dev/zero"),
     "folder among the shards": lambda store, _: (store / "shards/0").mkdir(),
     "link inside a shard": lambda store, around: (store / "shards/00000/x").symlink_to(around),
     **{f"manifest: {what}": instead(MANIFEST, of(data)) for what, data in JSON.items()},
@@ -302,10 +293,6 @@ STORES: dict[str, Change] = {
     "chunk before the file": resealed(CHUNKS, lambda data: offsets(data, 2**64 - 8, 8)),
     "chunk that is not a zstd": resealed(CHUNKS, lambda data: b"\0" * 16 + data[16:]),
 }
-
-
-def seal_errors(store: Path) -> None:
-    (store / "errors.sha256").write_text(f"{DIGEST}  errors.jsonl\n")
 
 
 def paths(body: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

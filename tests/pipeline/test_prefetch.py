@@ -67,8 +67,10 @@ def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
 
 def test_a_text_that_a_worker_cannot_read_is_named(bert) -> None:
     texts = ["the cat"] * 70 + ["bad \ud800"] + ["the"] * 70
-    with Ahead(bert, workers=1) as ahead, pytest.raises(TextError, match="text 70 is not valid"):
-        list(ahead.read(groups(texts)))
+    with Ahead(bert, workers=1) as ahead:
+        rows = [row for group in ahead.read(groups(texts)) for row in group]
+    errors = {n: row for n, row in enumerate(rows) if isinstance(row, TextError)}
+    assert list(errors) == [70] and str(errors[70]).startswith("text 70 is not valid")
     assert not children()
 
 

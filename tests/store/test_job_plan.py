@@ -11,11 +11,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.input_files import Fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import WEIGHT_DTYPES, Capture, Sieve
-from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan, read_plan
+from flaxattn.store.job_plan import JobPlan, Rows, Settings, ShardPlan, read_plan
 from flaxattn.store.model_fingerprint import ModelFingerprint
 from flaxattn.trace.capture_json import capture_from_json, capture_to_json
 
@@ -48,9 +49,15 @@ PLAN = JobPlan(
     texts=5,
     tokens=50,
     bytes=500,
-    rows={"rows": 6, "kept": 5, "bad": {"empty": 1}},
-    shards=(ShardPlan(0, 3, 30, 300), ShardPlan(3, 5, 20, 200)),
+    problems=(Problem("b.txt", 0, "", "empty-file", "the file is empty"),),
+    shards=(
+        ShardPlan(0, 3, 30, 300, (Rows(0, 0, 2), Rows(1, 0, 1))),
+        ShardPlan(3, 5, 20, 200, (Rows(1, 1, 3, 40),)),
+    ),
 )
+
+
+ALL = {"start": 0, "stop": 5, "tokens": 50, "bytes": 500}
 
 
 @hypothesis.given(CAPTURES)
@@ -71,19 +78,23 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(PLAN.text, encoding="utf-8")
     found = read_plan(tmp_path)
     assert found == PLAN and found.text == PLAN.text and found.sha256 == PLAN.sha256
-    assert found.request_sha256 == dataclasses.replace(PLAN, texts=0, shards=()).request_sha256
     content = json.loads(PLAN.text)
     assert content["format"] == 1
-    assert content["shards"][1] == {"start": 3, "stop": 5, "tokens": 20, "bytes": 200}
+    rows = [[1, 1, 3, 40, 0]]
+    shard = {"start": 3, "stop": 5, "tokens": 20, "bytes": 200, "rows": rows}
+    assert content["shards"][1] == shard
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"format": 2}, "its format is 2, this version reads 1"),
-        ({"texts": 6}, "its shards do not hold each text once"),
-        ({"shards": []}, "its shards do not hold each text once"),
+        ({"texts": 6}, "its shards do not hold each row once"),
+        ({"shards": []}, "its shards do not hold each row once"),
         ({"shards": [{"start": 0}]}, "missing"),
+        ({"shards": [ALL | {"rows": [[0, 0, -5]]}]}, "rows of a shard cannot be"),
+        ({"shards": [ALL | {"rows": [["0", 0, 5]]}]}, "rows of a shard cannot be"),
+        ({"shards": [ALL | {"rows": [[0]]}]}, "missing"),
         ({"more": 1}, "unexpected keyword"),
         ({"files": 3}, "not iterable"),
         ({"capture": {"weight": True}}, "this is not a capture request"),

@@ -22,6 +22,7 @@ import jax
 import pytest
 
 import flaxattn as fa
+from flaxattn.corpus.input_files import find_inputs
 from flaxattn.errors import CheckpointError, InputError, StoreError, UnavailableError
 from flaxattn.pipeline.extraction import Options
 from flaxattn.store import ray_engine
@@ -134,16 +135,17 @@ def undisturbed(extract: Callable[..., Any], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def errand(bert, undisturbed: Path, tmp_path: Path) -> Errand:
+def errand(bert, corpus: Path, undisturbed: Path, tmp_path: Path) -> Errand:
     """Of a store with a plan and no shards."""
     store = tmp_path / "planned"
     store.mkdir()
-    for name in ("plan.json", "inputs.parquet", "plan.sha256"):
+    for name in ("plan.json", "plan.sha256"):
         (store / name).write_bytes((undisturbed / name).read_bytes())
     bert.save_pretrained(tmp_path / "model")
     plan = read_plan(store)
     assert plan is not None
-    return Errand((str(store),), (plan.sha256,), (str(tmp_path / "model"),), Options())
+    files = tuple(find_inputs([corpus]))
+    return Errand((str(store),), (plan.sha256,), (str(tmp_path / "model"),), Options(), files)
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -216,9 +218,9 @@ def test_of_two_workers_that_hold_one_shard_one_writes_it(
     start, written = threading.Barrier(2), []
     write = importlib.import_module("flaxattn.store.commit_shards").write_shard
 
-    def together(*given: Any) -> ShardReport:
+    def together(*given: Any, **more: Any) -> ShardReport:
         start.wait(60)
-        written.append(write(*given))
+        written.append(write(*given, **more))
         return written[-1]
 
     monkeypatch.setattr("flaxattn.store.commit_shards.write_shard", together)
@@ -311,10 +313,10 @@ def test_what_a_worker_raises_is_raised_here_and_the_rest_is_kept(
         importlib.import_module("flaxattn.store.commit_shards").write_shard,
     )
 
-    def full(folder: Path, mark: str, number: int, *rest: Any) -> ShardReport:
+    def full(folder: Path, mark: str, number: int, *rest: Any, **more: Any) -> ShardReport:
         if number == 1:
             raise StoreError("could not write\nno space\nfree some")
-        return write(folder, mark, number, *rest)
+        return write(folder, mark, number, *rest, **more)
 
     monkeypatch.setattr("flaxattn.store.commit_shards.write_shard", full)
     with pytest.raises(StoreError, match="could not write\nno space\nfree some"):

@@ -228,9 +228,8 @@ def test_an_export_is_as_private_as_the_texts_of_its_store(
     texts: list[Trace], tmp_path: Path, form: str
 ) -> None:
     one = cases.write(tmp_path / "one", texts)
-    (one / "inputs.parquet").write_bytes(b"texts")
     for mode in (0o600, 0o644):
-        (one / "inputs.parquet").chmod(mode)
+        (one / "shards/00000/texts.parquet").chmod(mode)
         assert main(["store", "export", str(one), "-o", str(tmp_path / "x"), "--format", form]) == 0
         assert {path.stat().st_mode & 0o777 for path in (tmp_path / "x").iterdir()} == {mode}
 
@@ -240,13 +239,10 @@ def test_a_merged_store_is_as_private_as_those_it_is_made_of(
     texts: list[Trace], tmp_path: Path, copy: bool
 ) -> None:
     one = cases.write(tmp_path / "one", texts)
-    private = ("inputs.parquet", "shards/00000/texts.parquet")
-    (one / private[0]).write_bytes(b"texts")
-    for name in private:
-        (one / name).chmod(0o600)
+    private = "shards/00000/texts.parquet"
+    (one / private).chmod(0o600)
     merge([one], tmp_path / "out", copy=copy)
-    for name in private:
-        assert (tmp_path / "out" / name).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "out" / private).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("copy", [False, True])
@@ -256,21 +252,20 @@ def test_stores_of_one_plan_become_one(
     parts = [
         cases.write(tmp_path / f"{n}", texts, only=only) for n, only in enumerate(([0, 1], [1]))
     ]
-    (parts[1] / "errors.jsonl").write_text("{}\n")
     out = tmp_path / "out"
     found = merge(parts, out, copy=copy)
     assert found.shards == 2 and found.missing == [2]
-    assert found.copied == (2 if not copy else 2 + len(_files(out / "shards")))
+    assert found.copied == (1 if not copy else 1 + len(_files(out / "shards")))
     linked = (out / "shards/00000/texts.parquet").stat().st_nlink
     assert linked == (1 if copy else 2)
-    assert (out / "errors.jsonl").read_text() == "{}\n" and not verify(out).damage
+    assert not verify(out).damage
     third = cases.write(tmp_path / "third", texts, only=[2])
     whole = tmp_path / "whole"
     whole.mkdir()  # an empty folder will do
     assert main(["store", "merge", str(out), str(third), "-o", str(whole)]) == 0
     for text, read in zip(texts, fa.open_store(whole), strict=True):
         cases.same(text, read)
-    assert _content(whole) == _content(path) | {"errors.jsonl": b"{}\n"}
+    assert _content(whole) == _content(path)
 
 
 def _files(folder: Path) -> list[Path]:
