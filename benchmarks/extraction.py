@@ -5,12 +5,14 @@
     python benchmarks/extraction.py en_ewt-ud-dev.conllu --torch-python /a/python/with/torch
     python benchmarks/extraction.py en_ewt-ud-dev.conllu --memory
     python benchmarks/extraction.py en_ewt-ud-dev.conllu --sizes
+    python benchmarks/extraction.py en_ewt-ud-dev.conllu --plan
 
 A BERT-base-shaped model with random weights reads the sentences of a file (.conllu, or a text per
 line), float32 on the CPU, and all weights are stored in float16. The loop takes batches of 16 in
 file order, pads to the longest and saves an array per text. Both sides work in turns; their weights
 are compared before anything is timed. `--memory`: peak memory of a model of 2 layers and width 16
-over the texts, then over ten times as many.
+over the texts, then over ten times as many. `--plan`: rows per second until the first shard of a
+job begins, by format.
 """
 
 import argparse
@@ -189,6 +191,43 @@ def sizes(options, prepared):
     print(json.dumps({"texts": options.texts, "bytes_per_text": found}), flush=True)
 
 
+def plan(options, texts, folder):
+    """Rows per second until the first shard of a job begins."""
+    import csv
+    import time
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import flaxattn as fa
+    from flaxattn.store.job import Watcher
+
+    class BegunError(Exception):
+        pass
+
+    class Planned(Watcher):
+        def planned(self, *_):
+            raise BegunError
+
+    rows = list(itertools.islice(itertools.cycle(texts), options.texts))
+    (folder / "a.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    lines = "".join(json.dumps({"text": row}) + "\n" for row in rows)
+    (folder / "a.jsonl").write_text(lines, encoding="utf-8")
+    pq.write_table(pa.table({"text": rows}), folder / "a.parquet")
+    with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["text"], *([row] for row in rows)])
+    model = fa.from_pretrained(folder / "model")
+    capture = fa.Capture(stats=("entropy",))
+    for number, name in enumerate(["txt", "jsonl", "parquet", "csv"] * options.rounds):
+        started = time.perf_counter()
+        try:
+            store = folder / f"store-{number}"
+            fa.extract_to(store, model, folder / f"a.{name}", capture=capture, watcher=Planned())
+        except BegunError:
+            seconds = time.perf_counter() - started
+            print(f"{name}: {len(rows) / seconds:,.0f} rows/s, {seconds:.2f} s", flush=True)
+
+
 def parser():
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -201,6 +240,7 @@ def parser():
     made.add_argument("--torch-python", default=sys.executable, help="Python that has torch")
     made.add_argument("--memory", action="store_true", help="peak memory instead")
     made.add_argument("--sizes", action="store_true", help="bytes per text instead")
+    made.add_argument("--plan", action="store_true", help="rows per second of planning instead")
     made.add_argument("--folder", help="where stores are made; default a temporary folder")
     for hidden in ("--serve", "--prepared", "--kind"):
         made.add_argument(hidden, help=argparse.SUPPRESS)
@@ -208,7 +248,7 @@ def parser():
 
 
 def main():
-    """Measure what was asked."""
+    """Measure what the options name."""
     options = parser().parse_args()
     if options.serve:
         serve(options)
@@ -219,6 +259,12 @@ def main():
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             prepare(Path(folder), texts, 2000, **SMALL)
             memory(options, texts, Path(folder))
+        return
+    if options.plan:
+        options.texts = options.texts or 200_000
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            prepare(Path(folder), texts, 2000, **SMALL)
+            plan(options, texts, Path(folder))
         return
     options.texts = min(options.texts or len(texts), len(texts))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -27,7 +27,7 @@ from flaxattn.corpus.input_files import (
     shared_mode,
 )
 from flaxattn.corpus.texts import Columns
-from flaxattn.errors import InputError, StoreError, check_arguments
+from flaxattn.errors import FlaxattnError, InputError, StoreError, check_arguments
 from flaxattn.files import existing_part
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.extraction import Options
@@ -215,18 +215,29 @@ def run(
     free = _room(store, works, todo)
     watcher.planned(report, [plan.shards[number] for number in todo], free)
     written = []
-    try:
-        with contextlib.closing(commit(works, todo, options)) as found:
-            for reports in found:
-                if reports:
-                    watcher.committed(plan.shards[reports[0].number], reports)
-                    written.append(reports)
-    finally:
-        if spec.on_error == "quarantine":
-            mode = shared_mode(readable_paths(files))
-            for work in works:
-                list_problems(work.store, mode)
+    with _problems_listed(works), contextlib.closing(commit(works, todo, options)) as found:
+        for reports in found:
+            if reports:
+                watcher.committed(plan.shards[reports[0].number], reports)
+                written.append(reports)
     return _ended(report, works, counts, written, time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def _problems_listed(works: Sequence[StoreWork]) -> Iterator[None]:
+    """List the rows that were left out at the end of a job, also of one that fails."""
+    corpus = works[0].corpus
+    listed = works if corpus.on_error == "quarantine" else ()
+    mode = shared_mode(readable_paths(corpus.files))
+    try:
+        yield
+    except BaseException:
+        for work in listed:
+            with contextlib.suppress(OSError, FlaxattnError):  # the first error is the cause
+                list_problems(work.store, mode)
+        raise
+    for work in listed:
+        list_problems(work.store, mode)
 
 
 def _planned(

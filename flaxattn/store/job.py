@@ -110,8 +110,8 @@ class JobReport:
 class Watcher:
     """Receives the progress of a job; this one ignores it."""
 
-    def planning(self, texts: int, tokens: int) -> None:
-        """So many texts, and about so many tokens, were found until now."""
+    def planning(self, rows: int, tokens: int) -> None:
+        """So many rows, and about so many tokens, were counted until now."""
 
     def reading(self, texts: int, total: int) -> None:
         """So many texts of a dry run were read until now."""
@@ -141,12 +141,12 @@ class ExtractionProgress(Watcher):
         self._bytes = 0
         self._began = clock()
 
-    def planning(self, texts: int, tokens: int) -> None:
-        """Texts and tokens that were found until now."""
+    def planning(self, rows: int, tokens: int) -> None:
+        """Rows and tokens that were counted until now."""
         if not self._planned:
-            self._progress.expect("planning", None, "texts")
-        self._progress("planning", texts - self._planned, f"{tokens:,} tokens")
-        self._planned = texts
+            self._progress.expect("planning", None, "rows")
+        self._progress("planning", rows - self._planned, f"about {tokens:,} tokens")
+        self._planned = rows
 
     def reading(self, texts: int, total: int) -> None:
         """Texts that were read until now."""

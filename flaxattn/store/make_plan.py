@@ -75,6 +75,11 @@ def prepare(
     with locked(store / ".plan.lock"):
         if found := read_plan(store):
             check_same(store, found, request)
+            if any(rows.file >= len(corpus.files) for s in found.shards for rows in s.rows):
+                raise InputError(
+                    f"{store / PLAN} cannot be used\nit names rows of more files than there are\n"
+                    "restore it, or extract into another folder"
+                )
             if found.problems and corpus.on_error == "fail":
                 ListedProblems("fail", store).report(found.problems[0])
             return found

@@ -281,7 +281,7 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
         now[0] += 30 if not number else 4
         watcher.committed(shard, [ShardReport(number, 8, 500_000, True)])
     lines = said.getvalue().splitlines()
-    assert lines[1] == "planning: 11,000 texts, 5 tokens"
+    assert lines[1] == "planning: 11,000 rows, about 5 tokens"
     assert lines[2] == (
         "88 rows, about 1,100 tokens: 11 of 12 shards to compute; 1 are there; about 11.0 MB of "
         "attention before compression, beside the tables of texts and tokens; 1.0 GB are free"

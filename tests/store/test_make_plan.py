@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a corpus to a plan and the texts of its shards: every text once, in order, bound to it."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from flaxattn.pipeline.text_sizes import TextSize
 from flaxattn.store.job_plan import JobPlan, Settings, read_plan
 from flaxattn.store.make_plan import Corpus, make_plan, measured_texts, prepare, shard_texts
 from flaxattn.store.model_fingerprint import ModelFingerprint
+from flaxattn.store.plan_sums import write_sums
 
 MARK = ModelFingerprint("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()
@@ -254,6 +256,17 @@ def test_bad_rows_and_files_are_left_out_and_listed(tmp_path: Path) -> None:
         "give files that hold texts",
     ]
     assert os.listdir(tmp_path / "none") == [".plan.lock"]
+
+
+def test_a_plan_of_other_files_than_its_own_is_refused(tmp_path: Path) -> None:
+    path, store = corpus(tmp_path / "a.txt", [3, 4]), tmp_path / "store"
+    plan = planned(path, store)
+    rows = (plan.shards[0].rows[0]._replace(file=1),)
+    shards = (dataclasses.replace(plan.shards[0], rows=rows),)
+    (store / "plan.json").write_text(dataclasses.replace(plan, shards=shards).text)
+    write_sums(store, "plan.sha256", "plan.json")
+    with pytest.raises(InputError, match="it names rows of more files than there are"):
+        planned(path, store)
 
 
 def test_some_texts_only(tmp_path: Path) -> None:
