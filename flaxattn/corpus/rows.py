@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
 from flaxattn.corpus.columnar import UnusableFileError, opened
@@ -81,7 +82,7 @@ class RowPlace(NamedTuple):
         line: Its first line from 0, or its number in a Parquet or Arrow file.
         stop: The line after its last.
         offset: Byte at which its first line begins, after decompression.
-        size: Bytes of the row, in a Parquet or Arrow file of its texts.
+        size: Bytes of the row, in a Parquet or Arrow file of its values.
     """
 
     line: int
@@ -149,19 +150,13 @@ def _columnar_places(
     path: Path, columns: Sequence[str], bad: BadRows, kind: str
 ) -> Iterator[RowPlace]:
     """The number of each row of a Parquet or Arrow file, and the bytes of its texts."""
-    import pyarrow.compute as pc
-
     number = 0
     try:
         with opened(path, kind, columns) as file:
             if _absent(path, columns, file.names, bad):
                 return
             for batch in file.batches:
-                sizes = np.zeros(batch.num_rows, np.int64)
-                for column in batch.columns:
-                    if _has_lengths(column.type):
-                        lengths = pc.call_function("binary_length", [column])
-                        sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+                sizes = sum((_lengths(column) for column in batch.columns), np.zeros(1, np.int64))
                 for size in sizes.tolist():
                     yield RowPlace(number, number + 1, 0, size)
                     number += 1
@@ -171,12 +166,21 @@ def _columnar_places(
         bad.report(Problem(str(path), 0, "", *error.args))
 
 
-def _has_lengths(kind: Any) -> bool:
-    """Return whether values of an Arrow type are texts or bytes of some length."""
+def _lengths(column: Any) -> Int[np.ndarray, "N"]:
+    """Bytes of each value of an Arrow column; the mean of values that are no texts."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(column.type):
+        own, numbers = _lengths(column.dictionary), pc.fill_null(column.indices, 0)
+        return (
+            own[numbers.to_numpy(zero_copy_only=False)] if len(own) else np.zeros(len(column), int)
+        )
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    return any(test(kind) for test in (*tests, pa.types.is_large_binary))
+    if any(test(column.type) for test in (*tests, pa.types.is_large_binary)):
+        lengths = pc.call_function("binary_length", [column])
+        return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    return np.full(len(column), column.nbytes // max(len(column), 1))
 
 
 def text_of(row: Row, column: str, bad: BadRows, *, empty: bool = False) -> str | None:
