@@ -254,17 +254,11 @@ def main():
         serve(options)
         return
     texts = sentences(options.file)
-    if options.memory:
-        options.texts = options.texts or 10_000
+    if options.memory or options.plan:
+        options.texts = options.texts or (10_000 if options.memory else 200_000)
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             prepare(Path(folder), texts, 2000, **SMALL)
-            memory(options, texts, Path(folder))
-        return
-    if options.plan:
-        options.texts = options.texts or 200_000
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            prepare(Path(folder), texts, 2000, **SMALL)
-            plan(options, texts, Path(folder))
+            (memory if options.memory else plan)(options, texts, Path(folder))
         return
     options.texts = min(options.texts or len(texts), len(texts))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -494,7 +494,7 @@ def _tell(path: Path) -> None:
 
 def _has_arrays(store: "Store") -> bool:
     """Return whether texts have more than statistics; true before the first shard is there."""
-    shard = store.first_texts()
+    shard = store.first_shard()
     return shard is None or any(side["arrays"] for side in shard.sides.values())
 
 

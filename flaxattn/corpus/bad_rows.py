@@ -166,14 +166,14 @@ class BadRows:
 
 
 class ListedProblems(BadRows):
-    """Keeps every problem, for a caller that stores them; under "fail" the first is raised.
+    """Keeps every problem of an extraction, which stores them; under "fail" the first is raised.
 
     Attributes:
         problems: in the order of the rows.
     """
 
-    def __init__(self, policy: str = "fail", folder: Path | None = None) -> None:
-        super().__init__("fail" if policy == "fail" else "skip", folder)
+    def __init__(self, policy: str = "fail") -> None:
+        super().__init__("fail" if policy == "fail" else "skip", Path())
         self.problems: list[Problem] = []
 
     def report(self, problem: Problem) -> None:

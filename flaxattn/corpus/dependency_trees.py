@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.lines import WHOLE, Line, Part, lines_of, refused
+from flaxattn.corpus.lines import WHOLE, FilePart, Line, lines_of, refused
 
 SUFFIX = ".conllu"
 _FIELDS = 10
@@ -33,7 +33,7 @@ class Word(NamedTuple):
         stop: The one after the last.
         line: Of the file, from 1.
         entity: Brackets of mentions, the value of `Entity` among the last column.
-        xpos: Part of speech of the treebank; empty where it has none.
+        xpos: FilePart of speech of the treebank; empty where it has none.
         feats: Morphological features, pairs of a name and a value.
     """
 
@@ -103,7 +103,7 @@ def read_sentences(paths: Iterable[Path], bad: BadRows) -> Iterator[Sentence]:
             yield from sentences_of(path, bad)
 
 
-def sentences_of(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[Sentence]:
+def sentences_of(path: Path, bad: BadRows, part: FilePart = WHOLE) -> Iterator[Sentence]:
     """The usable sentences of a file that can be opened."""
     for lines in sentence_lines(path, bad, part):
         bad.rows_read += 1
@@ -123,7 +123,7 @@ def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
             yield from read_sentences([Path(one)], bad)
 
 
-def sentence_lines(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[list[Line]]:
+def sentence_lines(path: Path, bad: BadRows, part: FilePart = WHOLE) -> Iterator[list[Line]]:
     """Lines between blank lines, where they are not comments only."""
     block: list[Line] = []
     for line in itertools.chain(lines_of(path, bad, part), [Line(0, "")]):

@@ -119,10 +119,10 @@ def readable_paths(files: Iterable[InputFile]) -> list[Path]:
     return [file.path for file in every if file.problem is None]
 
 
-def file_states(files: Iterable[InputFile]) -> list[tuple[int, int]]:
+def file_states(files: Iterable[InputFile]) -> dict[Path, tuple[int, int]]:
     """Size and time of the last change of each file that can be read; no file is opened."""
-    states = [path.stat() for path in readable_paths(files)]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
+    states = {path: path.stat() for path in readable_paths(files)}
+    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
 
 def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:

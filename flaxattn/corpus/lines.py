@@ -125,7 +125,7 @@ def _plain(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Forward(io.RawIOBase):
-    """A decompressed stream that knows its place and can skip bytes, as that of gzip."""
+    """A decompressed stream that can be sought forward, as a stream of gzip can."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._place = stream, 0
@@ -154,9 +154,9 @@ class _Forward(io.RawIOBase):
 
 
 class KeptOpen:
-    """Opens files and leaves the last two open: the next part of a file often follows this one.
+    """Opens files at a byte and leaves the last two open, for the parts that follow.
 
-    A compressed file has to be decompressed up to where a part begins. Two, as of parallel text.
+    A compressed file has to be decompressed up to the byte. Parallel text has two files.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ def _opened_once(path: Path, offset: int) -> Iterator[BinaryIO]:
         yield file
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A part of a file: some of its lines, or rows of a Parquet or Arrow file, counted from 0.
 
     Attributes:
@@ -206,16 +206,16 @@ class Part(NamedTuple):
     opened: Callable[[Path, int], AbstractContextManager[BinaryIO]] = _opened_once
 
 
-WHOLE = Part()
+WHOLE = FilePart()
 
 
-def lines_of(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[Line]:
+def lines_of(path: Path, bad: BadRows, part: FilePart = WHOLE) -> Iterator[Line]:
     """The lines of a text file; those that are not UTF-8 come with their problem."""
     for number, offset, raw in raw_lines(path, bad, part):
-        yield _decoded(path, number, raw)._replace(offset=offset)
+        yield _decoded(path, number, raw, offset)
 
 
-def raw_lines(path: Path, bad: BadRows, part: Part = WHOLE) -> Iterator[tuple[int, int, bytes]]:
+def raw_lines(path: Path, bad: BadRows, part: FilePart = WHOLE) -> Iterator[tuple[int, int, bytes]]:
     """The lines of a text file as bytes, with their ends: number from 1, offset, content."""
     number = part.first
     if number >= part.stop:
@@ -267,10 +267,11 @@ def _raw_lines(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
         yield end - len(held), held
 
 
-def _decoded(path: Path, number: int, raw: bytes) -> Line:
+def _decoded(path: Path, number: int, raw: bytes, offset: int) -> Line:
     def line(code: str, message: str) -> Line:
         text = raw.decode("utf-8", "replace")
-        return Line(number, text, Problem(str(path), number, "", code, message, excerpt(text)))
+        problem = Problem(str(path), number, "", code, message, excerpt(text))
+        return Line(number, text, problem, offset)
 
     if len(raw) > LONGEST:
         raw = raw[:_TOLD]
@@ -282,7 +283,7 @@ def _decoded(path: Path, number: int, raw: bytes) -> Line:
         return line("encoding", f"byte {byte:#04x} at position {place} is not UTF-8")
     if "\0" in text:
         return line("nul", f"there is a NUL character at position {text.index(chr(0)) + 1}")
-    return Line(number, text)
+    return Line(number, text, offset=offset)
 
 
 def sound(lines: Iterator[Line], bad: BadRows) -> Iterator[Line]:

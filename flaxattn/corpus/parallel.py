@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flaxattn.corpus.bad_rows import BadRows, Problem
-from flaxattn.corpus.lines import WHOLE, Line, Part, lines_of, refused
+from flaxattn.corpus.lines import WHOLE, FilePart, Line, lines_of, refused
 from flaxattn.errors import InputError
 
 
 def read_parallel(
-    first: Path, second: Path, bad: BadRows, part: Part = WHOLE
+    first: Path, second: Path, bad: BadRows, part: FilePart = WHOLE
 ) -> Iterator[tuple[Line, Line]]:
     """Lines and their partners, in order, where both have text."""
     problems = [problem for path in (first, second) if (problem := refused(path, "txt"))]

@@ -26,8 +26,8 @@ from flaxattn.corpus.dependency_trees import sentence_lines, sentences_of
 from flaxattn.corpus.lines import (
     LONGEST,
     WHOLE,
+    FilePart,
     Line,
-    Part,
     kind_of,
     lines_of,
     raw_lines,
@@ -56,7 +56,7 @@ def read_rows(
     *,
     kind: str | None = None,
     header: bool = True,
-    part: Part = WHOLE,
+    part: FilePart = WHOLE,
 ) -> Iterator[Row]:
     """The usable rows of a file, or of a part of it, in order."""
     if problem := refused(path, kind):
@@ -220,7 +220,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _text(path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part) -> Iterator[Row]:
+def _text(path: Path, columns: Sequence[str] | None, bad: BadRows, part: FilePart) -> Iterator[Row]:
     column, *others = columns or ("text",)
     if others:
         message = "a text file has one column"
@@ -231,7 +231,7 @@ def _text(path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part) -
 
 
 def _sentences(
-    path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part
+    path: Path, columns: Sequence[str] | None, bad: BadRows, part: FilePart
 ) -> Iterator[Row]:
     """Sentences with trees, of which these columns are the text and the name."""
     wanted, known = columns or _OF_SENTENCES, list(_OF_SENTENCES)
@@ -242,7 +242,9 @@ def _sentences(
         yield Row(sentence.file, sentence.line, {name: values[name] for name in wanted})
 
 
-def _jsonl(path: Path, columns: Sequence[str] | None, bad: BadRows, part: Part) -> Iterator[Row]:
+def _jsonl(
+    path: Path, columns: Sequence[str] | None, bad: BadRows, part: FilePart
+) -> Iterator[Row]:
     for line in sound(lines_of(path, bad, part), bad):
         if not line.body.strip():
             continue
@@ -325,7 +327,7 @@ def _table(
     bad: BadRows,
     kind: str,
     header: bool,
-    part: Part,
+    part: FilePart,
 ) -> Iterator[Row]:
     """Rows of a TSV or CSV, whose first record names the columns where there is a header."""
     read = _quoted if kind == "csv" else _split
@@ -355,7 +357,7 @@ def _width(path: Path, line: Line, fields: list[str], names: list[str]) -> Probl
 
 
 def _split(
-    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+    path: Path, bad: BadRows, part: FilePart = WHOLE, width: int = 0
 ) -> Iterator[tuple[Line, list[str]]]:
     for line in sound(lines_of(path, bad, part), bad):
         if line.body:
@@ -386,7 +388,7 @@ class _Rewinding:
 
 
 def _quoted(
-    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+    path: Path, bad: BadRows, part: FilePart = WHOLE, width: int = 0
 ) -> Iterator[tuple[Line, list[str]]]:
     """Usable records of a CSV."""
     for lines, fields, problem in _records(path, bad, part, width):
@@ -398,7 +400,7 @@ def _quoted(
 
 
 def _records(
-    path: Path, bad: BadRows, part: Part = WHOLE, width: int = 0
+    path: Path, bad: BadRows, part: FilePart = WHOLE, width: int = 0
 ) -> Iterator[tuple[list[Line], list[str], Problem | None]]:
     """Records of a CSV: lines, fields, and what is wrong.
 
@@ -431,7 +433,7 @@ def _records(
 
 
 def _columnar(
-    path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str, part: Part
+    path: Path, columns: Sequence[str] | None, bad: BadRows, kind: str, part: FilePart
 ) -> Iterator[Row]:
     """Rows of a Parquet or Arrow file, read in batches; the line is the number of the row."""
     number = part.first

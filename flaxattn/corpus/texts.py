@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence
 from flaxattn.corpus.input_files import InputFile
-from flaxattn.corpus.lines import WHOLE, Part, raw_lines
+from flaxattn.corpus.lines import WHOLE, FilePart, raw_lines
 from flaxattn.corpus.parallel import check_counts, read_parallel
 from flaxattn.corpus.rows import Row, RowPlace, read_rows, row_places, text_of
 
@@ -84,7 +84,7 @@ def read_texts(files: Iterable[InputFile], columns: Columns, bad: BadRows) -> It
 
 
 def read_parts(
-    parts: Iterable[tuple[InputFile, Part]], columns: Columns, bad: BadRows, first: int = 0
+    parts: Iterable[tuple[InputFile, FilePart]], columns: Columns, bad: BadRows, first: int = 0
 ) -> Iterator[Text]:
     """The usable texts of parts of files, in order, numbered from `first`."""
     index = first

@@ -7,7 +7,6 @@ the capture that would have recorded it. No model is loaded.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +106,7 @@ class _Reader:
     def parts(self, refused: dict[ScoreSpec, str]) -> Iterator[ScoredTexts]:
         """Scores of all texts."""
         capture = capture_from_json(self.store.plan["capture"])
-        traces, read = zip(self._numbers(), self.store, strict=False), -1
+        traces, read = zip(self.store.examples, self.store, strict=True), -1
         for window in self._windows():
             layouts = with_rare([layout for _, layout, _ in window])
             found: list[tuple[Terms, Mapping[ScoreSpec, np.ndarray]]] = []
@@ -149,15 +148,9 @@ class _Reader:
         if window:
             yield window
 
-    def _numbers(self) -> Iterator[int]:
-        """Numbers of all texts; all shards must be there."""
-        for number in self.store.missing[:1]:
-            self.store.shard(number)
-        return itertools.chain.from_iterable(self.store.spans())
-
     def _texts(self) -> Iterator[tuple[int, PositionLabels, Text]]:
         """Texts and their layouts, with trees where these are given."""
-        examples = list(itertools.islice(self._numbers(), self.reading.limit))
+        examples = self.store.examples[: self.reading.limit]
         trees = self._trees(len(examples)) if self.options.annotated else None
         numbers: dict[str, int] = {}
         for number in examples:

@@ -342,8 +342,8 @@ def of_stores(first: Any, second: Any, limit: int | None) -> ComparedTraces:
             f"compare stores of the same texts, or the first of both with limit={least}"
         )
 
-    examples = [number for number in one.examples if number < count]
-    if one.complete and other.complete and examples != [n for n in other.examples if n < count]:
+    examples = one.examples[:count]
+    if one.complete and other.complete and examples != other.examples[:count]:
         raise InputError(
             f"{one.path} and {other.path} left out different rows\n"
             "extract both from the rows that both can read"
@@ -351,7 +351,7 @@ def of_stores(first: Any, second: Any, limit: int | None) -> ComparedTraces:
 
     def traces() -> Pairs:
         pairs = zip(iter(one), iter(other), strict=False)
-        for (ours, theirs), number in zip(pairs, examples, strict=False):
+        for number, (ours, theirs) in zip(examples, pairs, strict=False):
             _check_text(number, ours, theirs, names)
             yield ours, theirs
 

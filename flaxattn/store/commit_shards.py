@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from flaxattn.corpus.input_files import readable_paths, shared_mode
 from flaxattn.corpus.lines import KeptOpen
 from flaxattn.corpus.safe_text import printable
 from flaxattn.corpus.texts import Text
@@ -26,7 +25,7 @@ from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.store.job_plan import JobPlan
-from flaxattn.store.make_plan import Corpus, ShardTexts, shard_texts, unfit
+from flaxattn.store.make_plan import Corpus, ShardTexts, reading_problem, shard_texts
 from flaxattn.store.shard_writer import ShardReport, write_shard
 from flaxattn.store.store_layout import shard_folder
 
@@ -35,7 +34,7 @@ class StoreWork(NamedTuple):
     """A store to fill.
 
     Attributes:
-        store: its folder, which `planning.prepare` filled.
+        store: its folder, which `make_plan.prepare` filled.
         plan: what that returned.
         model: the one that the plan names.
         corpus: what the plan was made of.
@@ -79,18 +78,17 @@ def commit_shards(
     first = works[0]
     models = [replace(w.model, name=w.plan.model.name) for w in works]
     members: dict[int, ShardTexts] = {}
-    mode = shared_mode(readable_paths(first.corpus.files))
 
     def given(opened: KeptOpen) -> Iterator[list[Text]]:
         for number in numbers:
             if any(work.lacks(number) for work in works):
-                found = shard_texts(first.plan, number, first.corpus, opened, first.store)
+                found = shard_texts(first.plan, number, first.corpus, opened)
                 members[number] = found
                 yield list(found.texts.values())
 
     def leave_out(error: TextError) -> None:
         read = next(read for read in members.values() if error.number in read.texts)
-        problem = unfit(first.plan, first.corpus, read.texts[error.number])
+        problem = reading_problem(first.plan, first.corpus, read.texts[error.number])
         if problem is None:
             raise error
         read.leave_out(error.number, problem)
@@ -106,7 +104,7 @@ def commit_shards(
             number = next(iter(members))
             if before is not None:
                 yield before.result()
-            before = writer.submit(_write, works, number, members.pop(number), computed, mode)
+            before = writer.submit(_write, works, number, members.pop(number), computed)
             del computed
         if before is not None:
             yield before.result()
@@ -129,7 +127,6 @@ def _write(
     number: int,
     read: ShardTexts,
     computed: Sequence[Computed],
-    mode: int,
 ) -> list[ShardReport]:
     reports = []
     for work, shard in zip(works, computed, strict=True):
@@ -142,7 +139,7 @@ def _write(
                 write_shard(
                     *(work.store, work.plan.sha256, number, span, items, table, shard.nonfinite),
                     problems=read.problems,
-                    mode=mode,
+                    mode=work.corpus.mode,
                 )
             )
     # Arrow keeps what tables took for tables to come, piece by piece more with every shard.

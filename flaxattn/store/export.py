@@ -69,7 +69,7 @@ def exported_shards(store: Store, form: str, examples: Sequence[int] | None = No
 
 def _texts(store: Store, examples: Sequence[int]) -> Iterator[tuple[str, Mapping[str, Any], Trace]]:
     """Name for files, origin and trace of each text."""
-    width = len(str(max(len(store) - 1, 0)))
+    width = len(str(max(store.plan["texts"] - 1, 0)))
     for example, row in _rows(store, examples):
         name = f"{example:0{width}d}-{safe_name(row['id'])}"
         yield name, row, store[example]

@@ -23,8 +23,6 @@ from flaxattn.corpus.input_files import (
     Name,
     find_inputs,
     kept_inputs,
-    readable_paths,
-    shared_mode,
 )
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import FlaxattnError, InputError, StoreError, check_arguments
@@ -56,6 +54,7 @@ from flaxattn.store.job_plan import Settings, read_plan
 from flaxattn.store.make_plan import check_same, make_plan, prepare
 from flaxattn.store.ray_engine import RayOptions, on_ray
 from flaxattn.store.shard_writer import ShardReport, list_problems
+from flaxattn.store.store_layout import ERRORS
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
@@ -227,17 +226,20 @@ def run(
 def _problems_listed(works: Sequence[StoreWork]) -> Iterator[None]:
     """List the rows that were left out at the end of a job, also of one that fails."""
     corpus = works[0].corpus
-    listed = works if corpus.on_error == "quarantine" else ()
-    mode = shared_mode(readable_paths(corpus.files))
+    listed = [
+        work.store
+        for work in works
+        if corpus.on_error == "quarantine" or (work.store / ERRORS).exists()
+    ]
     try:
         yield
     except BaseException:
-        for work in listed:
+        for store in listed:
             with contextlib.suppress(OSError, FlaxattnError):  # the first error is the cause
-                list_problems(work.store, mode)
+                list_problems(store, corpus.mode)
         raise
-    for work in listed:
-        list_problems(work.store, mode)
+    for store in listed:
+        list_problems(store, corpus.mode)
 
 
 def _planned(
@@ -307,7 +309,7 @@ def survey(store: Path, model: Models, spec: JobSpec, watcher: Watcher | None = 
             check_same(whole, found, plan)
             plan = found
         else:
-            plan = make_plan(plan, corpus, size, folder=store, note=watcher.planning)
+            plan = make_plan(plan, corpus, size, note=watcher.planning)
         works = [
             StoreWork(store / name if name else store, plan, one, corpus)
             for name, one in models.items()

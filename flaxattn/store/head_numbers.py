@@ -94,7 +94,7 @@ def side_statistics(store: Store) -> dict[str, SideStatistics]:
     Reads one manifest. Empty if the store has no such statistic.
     """
     found = {}
-    if shard := store.first_texts():
+    if shard := store.first_shard():
         sides: Mapping[str, Any] = shard.sides
         for side in SIDES:
             about = sides.get(side, {"stats": {}})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.corpus.bad_rows import POLICIES
-from flaxattn.corpus.input_files import InputFile, Name, file_states, fingerprint
+from flaxattn.corpus.input_files import InputFile, Name, fingerprint
 from flaxattn.corpus.lines import KeptOpen, kind_of
 from flaxattn.corpus.safe_text import safe_name
 from flaxattn.corpus.texts import Columns
@@ -231,11 +231,10 @@ def prepare_arguments(
     """Return the arguments of `make_plan`: a plan without shards, the corpus, sizes of texts."""
     reduce = tuple(kind for kind in KINDS if kind in spec.settings.reduce)
     settings = dataclasses.replace(spec.settings, reduce=reduce)
-    states = file_states(files)  # before the files are read
+    measure = measure_for(model, spec.columns.pair is not None)
+    corpus = Corpus.of(files, measure, spec.on_error)  # before the files are read
     plan = JobPlan(fingerprint(files), spec.columns, mark(model), spec.capture, settings)
     which = sides(model.config)
-    measure = measure_for(model, spec.columns.pair is not None)
-    corpus = Corpus(files, measure, spec.on_error, states)
     return plan, corpus, lambda size: raw_bytes(spec.capture, which, size)
 
 

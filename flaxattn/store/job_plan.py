@@ -36,7 +36,7 @@ class Settings:
         truncate: whether texts over the model's limit are cut.
         seed: of anything that is drawn.
         limit: take no more rows than so many.
-        reduce: moments that are kept of each shard, kinds of `running.Running`.
+        reduce: moments that are kept of each shard, kinds of `OnlineMoments`.
         shard_bytes: a shard takes rows while its arrays have about this many bytes before
             compression; one text may have more.
         shard_texts: nor has it more texts than this.
@@ -54,7 +54,7 @@ class Settings:
 
 
 class Rows(NamedTuple):
-    """Rows of a file that stand together, see `corpus.lines.Part`.
+    """Rows of a file that stand together, see `corpus.lines.FilePart`.
 
     Attributes:
         file: number of the file in the corpus.

@@ -14,11 +14,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from flaxattn.corpus.bad_rows import ListedProblems, Problem, excerpt
-from flaxattn.corpus.input_files import InputFile, file_states
-from flaxattn.corpus.lines import KeptOpen, Part
+from flaxattn.corpus.input_files import InputFile, file_states, readable_paths, shared_mode
+from flaxattn.corpus.lines import FilePart, KeptOpen
 from flaxattn.corpus.rows import RowPlace
 from flaxattn.corpus.texts import Text, read_parts, read_texts, text_places
 from flaxattn.errors import InputError
@@ -26,12 +26,11 @@ from flaxattn.files import remove_abandoned, written_whole
 from flaxattn.pipeline.text_sizes import Measure, TextSize
 from flaxattn.store.folder_lock import locked
 from flaxattn.store.job_plan import PLAN, JobPlan, Rows, ShardPlan, read_plan
-from flaxattn.store.plan_sums import check_plan_files, write_sums
-from flaxattn.store.store_layout import PLAN_SEAL
+from flaxattn.store.plan_sums import check_plan_files, write_sum
 
-_CHARACTERS = 2**18  # tokenised together
+_CHARACTERS = 2**18  # tokenized together
 _ROWS = 1024
-_SAMPLE = 1000  # texts that are tokenised to estimate the size of the others
+_SAMPLE = 1000  # texts that are tokenized to estimate the size of the others
 _LONGEST_SHARD = 2**26  # bytes of text
 _NOTED = 2**14  # rows between two notes of progress
 Bytes = Callable[[TextSize], int]
@@ -46,12 +45,20 @@ class Corpus(NamedTuple):
         measure: tokens of texts.
         on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
         states: of the files as they are to stay, see `file_states`.
+        mode: permissions that all files have, which what is made of their texts gets too.
     """
 
     files: Sequence[InputFile]
     measure: Measure
     on_error: str
-    states: Sequence[tuple[int, int]]
+    states: Mapping[Path, tuple[int, int]]
+    mode: int
+
+    @classmethod
+    def of(cls, files: Sequence[InputFile], measure: Measure, on_error: str) -> Self:
+        """The corpus of files as they are now."""
+        mode = shared_mode(readable_paths(files))
+        return cls(files, measure, on_error, file_states(files), mode)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -59,16 +66,20 @@ class Corpus(NamedTuple):
         every = [one for file in self.files for one in (file, file.pair) if one is not None]
         return {file.name: str(file.path) for file in every}
 
-    def check(self) -> None:
-        """Refuse files that changed since they were compared with the plan."""
-        if file_states(self.files) != self.states:
-            raise changed()
+    def check(self, files: Iterable[InputFile]) -> None:
+        """Refuse files that changed, or are gone, since they were compared with the plan."""
+        try:
+            same = file_states(files).items() <= self.states.items()
+        except OSError:
+            same = False
+        if not same:
+            raise _changed()
 
 
 def prepare(
     store: Path, request: JobPlan, corpus: Corpus, bytes_of: Bytes, *, note: Note | None = None
 ) -> JobPlan:
-    """The plan in a store: the one that is there, if it is of the same, or else a new one.
+    """The plan in a store: the one that is there, if its request is the same, or a new one.
 
     Processes of one machine that ask at the same time wait for the first one.
     """
@@ -81,27 +92,22 @@ def prepare(
                     "restore it, or extract into another folder"
                 )
             if found.problems and corpus.on_error == "fail":
-                ListedProblems("fail", store).report(found.problems[0])
+                ListedProblems().report(found.problems[0])
             return found
         remove_abandoned(store, f".{store.name}.*.part")  # see `written_whole`
-        plan = make_plan(request, corpus, bytes_of, folder=store, note=note)
+        plan = make_plan(request, corpus, bytes_of, note=note)
         with written_whole(store, last=PLAN) as staging:
             (staging / PLAN).write_text(plan.text, encoding="utf-8")
-            write_sums(staging, PLAN_SEAL, PLAN)
+            write_sum(staging)
     return plan
 
 
 def make_plan(
-    request: JobPlan,
-    corpus: Corpus,
-    bytes_of: Bytes,
-    *,
-    folder: Path | None = None,
-    note: Note | None = None,
+    request: JobPlan, corpus: Corpus, bytes_of: Bytes, *, note: Note | None = None
 ) -> JobPlan:
     """Count the rows of a corpus, and cut it into shards."""
-    sample = _measured_sample(request, corpus, folder)
-    bad = ListedProblems(corpus.on_error, folder)
+    sample = _measured_sample(request, corpus)
+    bad = ListedProblems(corpus.on_error)
     rows = itertools.islice(_rows(request, corpus.files, bad), request.settings.limit)
     shards = tuple(_shards(_sized(rows, corpus.files, sample), request, bytes_of, note))
     if not sample:
@@ -110,7 +116,7 @@ def make_plan(
             f"received {shards[-1].stop if shards else 0} rows without a text\n"
             "give files that hold texts"
         )
-    corpus.check()
+    corpus.check(corpus.files)
     return dataclasses.replace(
         request,
         texts=shards[-1].stop,
@@ -148,30 +154,30 @@ class ShardTexts:
         return [problem._replace(file=names[problem.file]) for problem in found]
 
 
-def shard_texts(
-    plan: JobPlan, number: int, corpus: Corpus, opened: KeptOpen, folder: Path | None = None
-) -> ShardTexts:
+def shard_texts(plan: JobPlan, number: int, corpus: Corpus, opened: KeptOpen) -> ShardTexts:
     """Read the texts of a shard from the files of the corpus; nothing is tokenized."""
-    shard, bad = plan.shards[number], ListedProblems(corpus.on_error, folder)
-    parts = [(corpus.files[rows.file], Part(*rows[1:], opened)) for rows in shard.rows]
+    shard, bad = plan.shards[number], ListedProblems(corpus.on_error)
+    parts = [(corpus.files[rows.file], FilePart(*rows[1:], opened)) for rows in shard.rows]
+    files = [file for file, _ in parts]
+    corpus.check(files)
     texts = list(read_parts(parts, plan.columns, bad, shard.start))
-    corpus.check()
+    corpus.check(files)
     if bad.rows_read != shard.stop - shard.start:
-        raise changed()
+        raise _changed()
     return ShardTexts(texts, bad, corpus.paths)
 
 
-def unfit(plan: JobPlan, corpus: Corpus, text: Text) -> Problem | None:
-    """Why the model cannot read a text."""
+def reading_problem(plan: JobPlan, corpus: Corpus, text: Text) -> Problem | None:
+    """Describe why the model cannot read a text; None if its number of tokens is not the cause."""
     ((_, size),) = _measured(plan, corpus, iter([text]))
-    return _unfit(plan, corpus.paths[text.file], text, size)
+    return _size_problem(plan, corpus.paths[text.file], text, size)
 
 
 def measured_texts(plan: JobPlan, corpus: Corpus, read: ShardTexts) -> list[TextSize]:
     """Sizes of the texts of a shard; those that the model cannot read are left out."""
     sizes, paths = [], corpus.paths
     for text, size in list(_measured(plan, corpus, iter(read.texts.values()))):
-        if problem := _unfit(plan, paths[text.file], text, size):
+        if problem := _size_problem(plan, paths[text.file], text, size):
             read.leave_out(text.index, problem)
         else:
             sizes.append(size)
@@ -189,22 +195,19 @@ def check_same(store: Path, found: JobPlan, request: JobPlan) -> None:
         )
 
 
-def changed() -> InputError:
-    """The error that the corpus is not what was counted."""
+def _changed() -> InputError:
     return InputError(
         "a file of the corpus changed while it was read\nstart again when nobody writes to it"
     )
 
 
-def _measured_sample(
-    request: JobPlan, corpus: Corpus, folder: Path | None
-) -> dict[tuple[str, int], TextSize]:
+def _measured_sample(request: JobPlan, corpus: Corpus) -> dict[tuple[str, int], TextSize]:
     """Sizes of the first texts by file and line; under "fail" the first problem is raised."""
-    bad = ListedProblems(corpus.on_error, folder)
+    bad = ListedProblems(corpus.on_error)
     texts = itertools.islice(read_texts(corpus.files, request.columns, bad), request.settings.limit)
     found, paths = {}, corpus.paths
     for text, size in _measured(request, corpus, itertools.islice(texts, _SAMPLE)):
-        if problem := _unfit(request, paths[text.file], text, size):
+        if problem := _size_problem(request, paths[text.file], text, size):
             bad.report(problem)
         else:
             found[text.file, text.line] = size
@@ -221,8 +224,8 @@ def _measured(
         yield from zip(group, sizes, strict=True)
 
 
-def _unfit(request: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
-    """Why the model cannot read a text."""
+def _size_problem(request: JobPlan, path: str, text: Text, size: TextSize) -> Problem | None:
+    """Describe why the model cannot read a text of a size; None if it can."""
     code, column, wrong = "too-many-tokens", request.columns.text, text.text
     if not size.source:
         return Problem(path, text.line, column, "empty", "the text has no token", excerpt(wrong))
@@ -236,7 +239,7 @@ def _unfit(request: JobPlan, path: str, text: Text, size: TextSize) -> Problem |
 
 
 def _groups(texts: Iterator[Text]) -> Iterator[list[Text]]:
-    """Texts that are tokenised together."""
+    """Texts that are tokenized together."""
     group: list[Text] = []
     length = 0
     for text in texts:

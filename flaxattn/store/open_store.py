@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Shaped
 
+from flaxattn.corpus.bad_rows import Problem
 from flaxattn.errors import InputError, StoreError, UnavailableError, check_arguments
 from flaxattn.pipeline.online_moments import summed
 from flaxattn.store.seals import consistent, damaged, parse_json, small_file
@@ -91,11 +92,20 @@ class Store:
 
     def __repr__(self) -> str:
         model = self.plan["model"]["name"]
-        return f"Store({str(self.path)!r}: {len(self):,} texts of {model!r})"
+        return f"Store({str(self.path)!r}: {self.plan['texts']:,} texts of {model!r})"
 
     def __len__(self) -> int:
-        """Rows in the plan, whether their shards are there or not; `examples` names the texts."""
-        return self.plan["texts"]
+        """Texts of the shards that are there, and rows of the others.
+
+        Reads a manifest of each shard, once.
+        """
+        return sum(map(len, self._ranges()))
+
+    def _ranges(self) -> list[range]:
+        """Numbers of the texts of each shard of the plan; of those not there yet, of the rows."""
+        self.spans()
+        planned = (range(shard["start"], shard["stop"]) for shard in self.plan["shards"])
+        return [self._spans.get(number, rows) for number, rows in enumerate(planned)]
 
     @property
     def shards(self) -> list[int]:
@@ -118,19 +128,22 @@ class Store:
     def examples(self) -> list[int]:
         """Numbers of the texts whose shards are there.
 
-        After rows that were left out, the last numbers of their shard are no texts.
+        Where rows were left out, the last numbers of their shard belong to no text.
         """
         return [example for span in self.spans() for example in span]
 
     def spans(self) -> list[range]:
-        """Numbers of the texts of each shard that is there."""
+        """Numbers of the texts of each shard that is there.
+
+        Reads a manifest of each shard, once.
+        """
         for number in (shards := self.shards):
             if number not in self._spans:
                 manifest = self.shard(number).manifest
                 self._spans[number] = range(manifest.start, manifest.stop)
         return [self._spans[number] for number in shards]
 
-    def first_texts(self) -> Shard | None:
+    def first_shard(self) -> Shard | None:
         """The first shard that is there and has texts; None if there is none."""
         shards = (self.shard(number) for number in self.shards)
         return next((s for s in shards if s.manifest.stop > s.manifest.start), None)
@@ -170,11 +183,13 @@ class Store:
             InputError: If there is no such example.
             StoreError: If the shard is not there yet, or damaged.
         """
-        if not -len(self) <= example < len(self):
-            raise InputError(
-                f"{self.path} has examples 0 to {len(self) - 1}; there is no {example}"
-            )
-        example %= len(self)
+        rows = self.plan["texts"]
+        numbers = range(rows)
+        if example < 0:
+            numbers = [number for span in self._ranges() for number in span]
+        if not -len(numbers) <= example < len(numbers):
+            raise InputError(f"{self.path} has examples 0 to {rows - 1}; there is no {example}")
+        example = numbers[example]
         shard = self._shard(bisect.bisect_right(self._starts, example) - 1)
         if example >= shard.manifest.stop:
             raise InputError(
@@ -400,6 +415,8 @@ def _check_plan(plan: Any) -> None:
     for name in (model if isinstance(model, str) else model["name"], *(f["name"] for f in files)):
         if not isinstance(name, str):
             raise ValueError(f"it has a name that is {name!r:.80}")
+    for problem in plan.get("problems", []):
+        Problem(**problem)
     for field in ("capture", "settings"):
         if not isinstance(plan.get(field, {}), dict):
             raise ValueError(f"its field {field} cannot be {plan[field]!r:.80}")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checksum of the plan, in a file that `sha256sum` writes and checks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from flaxattn.errors import StoreError
@@ -10,42 +10,35 @@ from flaxattn.files import file_inside, sha256_of
 from flaxattn.store.seals import read_manifest, small_file
 from flaxattn.store.store_layout import PLAN, PLAN_SEAL, SHARDS, shard_folder, shard_numbers
 
-OF_PLAN = {PLAN: "the plan of the job"}
+
+def write_sum(folder: Path) -> None:
+    """Write the checksum of the plan in a folder."""
+    (folder / PLAN_SEAL).write_text(_line(folder / PLAN), encoding="ascii")
 
 
-def write_sums(folder: Path, seal: str, *names: str) -> None:
-    """Write the checksums of some files."""
-    lines = [_line(sha256_of(folder / name), name) for name in names]
-    (folder / seal).write_text("".join(lines), encoding="ascii")
-
-
-def differing(store: Path, seal: str, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Compare files with their checksums."""
-    lines: dict[str, str] = {}
-    for name, holds in names.items():
-        try:
-            lines[name] = _line(sha256_of(file_inside(store, name)), name)
-        except FileNotFoundError:
-            yield name, f"it is missing: {holds}"
-        except OSError as error:
-            yield name, error.strerror or str(error)
-    if not lines:
-        return
+def differing(store: Path) -> Iterator[tuple[str, str]]:
+    """Compare the plan with its checksum; yield the file that is damaged and what is wrong."""
     try:
-        data = small_file(store, seal)
+        line = _line(file_inside(store, PLAN))
     except FileNotFoundError:
-        what = f"it is missing, so {' and '.join(lines)} cannot be checked; older stores have none:"
-        yield seal, f"{what} sha256sum {' '.join(lines)} > {seal} seals the list as it is"
+        yield PLAN, "it is missing: the plan of the job"
         return
     except OSError as error:
-        yield seal, error.strerror or str(error)
+        yield PLAN, error.strerror or str(error)
         return
-    written = data.splitlines(keepends=True)
-    wrong = [name for name, line in lines.items() if line.encode() not in written]
-    for name in wrong:
-        yield name, f"it does not match {seal}"
-    if not wrong and len(lines) == len(names) and data != "".join(lines.values()).encode():
-        yield seal, "it is not what was written"
+    try:
+        data = small_file(store, PLAN_SEAL)
+    except FileNotFoundError:
+        what = f"it is missing, so {PLAN} cannot be checked:"
+        yield PLAN_SEAL, f"{what} sha256sum {PLAN} > {PLAN_SEAL} seals the plan as it is"
+        return
+    except OSError as error:
+        yield PLAN_SEAL, error.strerror or str(error)
+        return
+    if line.encode() not in data.splitlines(keepends=True):
+        yield PLAN, f"it does not match {PLAN_SEAL}"
+    elif data != line.encode():
+        yield PLAN_SEAL, "it is not what was written"
 
 
 def check_plan_files(store: Path, sha256: str) -> None:
@@ -56,8 +49,8 @@ def check_plan_files(store: Path, sha256: str) -> None:
         if read_manifest(store, number).plan != sha256:
             folder = shard_folder(store, number)
             raise _refused(store / PLAN, f"{folder} was made under another plan (sha256)")
-    if (store / PLAN_SEAL).exists():  # stores of older versions have none
-        for name, what in differing(store, PLAN_SEAL, OF_PLAN):
+    if (store / PLAN_SEAL).exists():
+        for name, what in differing(store):
             raise _refused(store / name, what)
 
 
@@ -69,5 +62,5 @@ def _refused(path: Path, what: str) -> StoreError:
     )
 
 
-def _line(digest: str, name: str) -> str:
-    return f"{digest}  {name}\n"
+def _line(path: Path) -> str:
+    return f"{sha256_of(path)}  {PLAN}\n"

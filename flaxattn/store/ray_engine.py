@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from flaxattn import __version__
-from flaxattn.corpus.input_files import InputFile, absolute, file_states, readable_paths
+from flaxattn.corpus.input_files import InputFile, absolute, readable_paths
 from flaxattn.errors import FlaxattnError, InputError, UnavailableError
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pipeline.text_sizes import measure_for
@@ -160,15 +160,9 @@ def open_stores(errand: Errand) -> list[StoreWork]:
                 "extract with the local engine, or from a directory that from_pretrained opens"
             )
         _check_files(errand.files, plan, host)
-        measure, states = (
-            measure_for(model, plan.columns.pair is not None),
-            file_states(errand.files),
-        )
-        works.append(
-            StoreWork(
-                Path(store), plan, model, Corpus(errand.files, measure, errand.on_error, states)
-            )
-        )
+        measure = measure_for(model, plan.columns.pair is not None)
+        corpus = Corpus.of(errand.files, measure, errand.on_error)
+        works.append(StoreWork(Path(store), plan, model, corpus))
     return works
 
 

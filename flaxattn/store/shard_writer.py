@@ -171,9 +171,9 @@ def stored_problems(store: Path) -> bytes:
     plan = parse_json(small_file(store, PLAN))
     lists = [problem_lines([Problem(**problem) for problem in plan.get("problems", ())])]
     for number in range(len(plan["shards"])):
-        folder = shard_folder(store, number)
-        if (folder / ERRORS).exists():
-            lists.append(content(folder, ERRORS, read_manifest(store, number).files[ERRORS]))
+        if (folder := shard_folder(store, number)).is_dir():
+            sealed = read_manifest(store, number).files.get(ERRORS)
+            lists += [] if sealed is None else [content(folder, ERRORS, sealed)]
     return b"".join(lists)
 
 

@@ -31,7 +31,7 @@ def describe(store: Store) -> dict[str, Any]:
     sizes = shard_sizes(store.path)
     size, texts = sum(sizes[number] for number in there), len(store.examples)
     facts: dict[str, Any] = {
-        "texts": texts if store.complete else len(store),
+        "texts": len(store),
         "texts_present": texts,
         "shards": len(store.plan["shards"]),
         "shards_present": len(there),

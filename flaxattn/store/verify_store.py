@@ -16,7 +16,7 @@ from flaxattn.errors import StoreError
 from flaxattn.files import file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import read_plan
-from flaxattn.store.plan_sums import OF_PLAN, differing
+from flaxattn.store.plan_sums import differing
 from flaxattn.store.seals import Manifest, check_content, read_manifest
 from flaxattn.store.shard_writer import stored_problems
 from flaxattn.store.store_info import shard_sizes
@@ -105,7 +105,7 @@ def verify(store: Path, watch: Watch = show_progress) -> Findings:
         damage += _plans(plans, sha256)
         damage += _sealed(store, plan)
     missing = sorted({*range(len(spans))} - {*numbers})
-    if not missing:
+    if plan is not None and not missing:
         damage += _listed(store)
     return Findings(len(numbers), missing, files, size, damage, broken)
 
@@ -174,11 +174,11 @@ def _against(manifest: Manifest, spans: list[dict[str, int]]) -> Iterator[Damage
 def _sealed(store: Path, plan: Mapping[str, Any]) -> Iterator[Damage]:
     """Describe damage to the plan."""
     if isinstance(plan.get("settings"), dict) or (store / PLAN_SEAL).exists():
-        yield from (Damage(*entry) for entry in differing(store, PLAN_SEAL, OF_PLAN))
+        yield from (Damage(*entry) for entry in differing(store))
 
 
 def _listed(store: Path) -> Iterator[Damage]:
-    """Compare the list of rows that were left out, where there is one, with those of the shards."""
+    """Compare the list of rows that were left out, where there is one, with those of all shards."""
     try:
         found = file_inside(store, ERRORS).read_bytes()
     except FileNotFoundError:
@@ -191,7 +191,8 @@ def _listed(store: Path) -> Iterator[Damage]:
     except StoreError:  # of a shard that is damaged
         return
     if found != expected:
-        yield Damage(ERRORS, "it is not the list of the rows that were left out")
+        what = "it is not the list of the rows that were left out: run the same extraction again"
+        yield Damage(ERRORS, what)
 
 
 def _plans(plans: dict[int, str], sha256: str) -> Iterator[Damage]:

@@ -66,7 +66,7 @@ class StorePages:
             return self._waiting(query, listed)
         texts = read_texts(self.store, listed.on_page(query.page))
         sides = side_statistics(self.store)
-        shard = self.store.first_texts()
+        shard = self.store.first_shard()
         keeps_text = shard is not None and "texts" in shard.manifest.traces["fields"]
         return texts_page(TextsPage(self.name, query, listed, texts, sides, keeps_text))
 

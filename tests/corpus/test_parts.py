@@ -12,7 +12,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import ListedProblems
 from flaxattn.corpus.input_files import InputFile, find_inputs
-from flaxattn.corpus.lines import KeptOpen, Part
+from flaxattn.corpus.lines import FilePart, KeptOpen
 from flaxattn.corpus.rows import RowPlace
 from flaxattn.corpus.texts import Columns, Text, read_parts, read_texts, text_places
 
@@ -102,7 +102,7 @@ def check_parts(files: list[InputFile], columns: Columns, least: int) -> None:
         for start in [*starts, *reversed(starts)]:
             group = places[start : start + size]
             file, first, offset = group[0]
-            part = Part(first.line, group[-1][1].stop, first.offset, offset, opened)
+            part = FilePart(first.line, group[-1][1].stop, first.offset, offset, opened)
             own = ListedProblems("skip")
             texts[start] = list(read_parts([(file, part)], columns, own, 100))
             assert [text.index for text in texts[start]] == list(

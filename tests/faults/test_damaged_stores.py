@@ -14,7 +14,7 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
-from flaxattn.store.plan_sums import write_sums
+from flaxattn.store.plan_sums import write_sum
 from flaxattn.store.seals import manifest_in
 from flaxattn.store.shard import Shard
 from flaxattn.store.verify_store import verify
@@ -50,7 +50,7 @@ def test_any_damage_is_named_and_never_read_as_numbers(path: Path, tmp_path: Pat
 def test_every_flipped_bit_of_every_file_is_named(path: Path, tmp_path: Path, trials: int) -> None:
     """Also of the files beside the shards; what is read of a hurt store is what was written."""
     store = shutil.copytree(path, tmp_path / "store")
-    write_sums(store, "plan.sha256", "plan.json")
+    write_sum(store)
     assert not verify(store).damage
     right = [cases.plainly(trace) for trace in cases.read_everything(store)]
     files, rng = sorted(p for p in store.rglob("*") if p.is_file()), np.random.default_rng(trials)

@@ -74,7 +74,9 @@ def test_every_reader_of_a_store_reads_the_texts_that_are_there(
     for example, text in KEPT.items():
         weights = tiny_bert.trace(text).encoder.weights[:, 0]
         np.testing.assert_allclose(store.weights(example), weights, rtol=0, atol=1e-5)
-    for example in (2, 7, 11, -1):
+    assert len(store) == 5 and store[-1].texts[0][0] == "home"
+    assert store[-5].texts[0][0] == "the cat"
+    for example in (2, 7, 11):
         with pytest.raises(InputError, match=r"rows of its shard were left out\nthe shard has"):
             store[example]
     assert [text.text for text in read_texts(store, [10, 0])] == ["home", "the cat"]
@@ -120,6 +122,9 @@ def test_parts_and_other_folders_make_the_same_store(path: Path, extract, tmp_pa
 def test_verify_finds_every_damage_of_the_lists(path: Path, tmp_path: Path) -> None:
     store = shutil.copytree(path, tmp_path / "store")
     assert not verify(store).damage
+    (store / "shards/00002/errors.jsonl").with_name("other").touch()  # none of the shard's files
+    assert [entry.file for entry in verify(store).damage] == ["shards/00002/other"]
+    (store / "shards/00002/other").unlink()
     for name in ("errors.jsonl", "shards/00001/errors.jsonl"):
         whole = (store / name).read_bytes()
         for bit in range(0, 8 * len(whole), 97):
@@ -129,6 +134,17 @@ def test_verify_finds_every_damage_of_the_lists(path: Path, tmp_path: Path) -> N
             assert [entry.file for entry in verify(store).damage] == [name]
         (store / name).write_bytes(whole)
     assert not verify(store).damage
+    shutil.rmtree(store / "shards/00001")  # the list of a store that is filled may differ
+    assert not verify(store).damage
+
+
+def test_a_list_is_brought_up_to_date_by_every_job(path: Path, extract, tmp_path: Path) -> None:
+    store = shutil.copytree(path, tmp_path / "store")
+    shutil.rmtree(store / "shards/00000")
+    lines = (store / "errors.jsonl").read_text().splitlines(keepends=True)
+    (store / "errors.jsonl").write_text("".join(lines[2:]))
+    extract(store, on_error="skip")
+    assert content(store) == content(path)
 
 
 def test_a_job_that_met_a_bad_row_goes_on_without_it(
@@ -178,3 +194,10 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused(extract, tmp_path: Pa
     assert not (tmp_path / "s/shards").exists()
     with pytest.raises(InputError, match=r"changed: file a\.txt"):
         extract(tmp_path / "s", tmp_path / "a.txt")
+
+    class Removing(Watcher):
+        def planned(self, *_: Any) -> None:
+            (tmp_path / "a.txt").unlink()
+
+    with pytest.raises(InputError, match="a file of the corpus changed while it was read"):
+        extract(tmp_path / "t", tmp_path / "a.txt", watcher=Removing())

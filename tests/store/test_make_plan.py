@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 from flaxattn.corpus.bad_rows import Problem
-from flaxattn.corpus.input_files import InputFile, file_states, find_inputs, fingerprint
+from flaxattn.corpus.input_files import InputFile, find_inputs, fingerprint
 from flaxattn.corpus.lines import KeptOpen
 from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import CheckpointError, InputError
@@ -25,7 +25,7 @@ from flaxattn.pipeline.text_sizes import TextSize
 from flaxattn.store.job_plan import JobPlan, Settings, read_plan
 from flaxattn.store.make_plan import Corpus, make_plan, measured_texts, prepare, shard_texts
 from flaxattn.store.model_fingerprint import ModelFingerprint
-from flaxattn.store.plan_sums import write_sums
+from flaxattn.store.plan_sums import write_sum
 
 MARK = ModelFingerprint("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()
@@ -47,7 +47,7 @@ def squared(size: TextSize) -> int:
 
 
 def of_files(files: list[InputFile], on_error: str = "fail") -> Corpus:
-    return Corpus(files, measure, on_error, file_states(files))
+    return Corpus.of(files, measure, on_error)
 
 
 def asking(
@@ -264,7 +264,7 @@ def test_a_plan_of_other_files_than_its_own_is_refused(tmp_path: Path) -> None:
     rows = (plan.shards[0].rows[0]._replace(file=1),)
     shards = (dataclasses.replace(plan.shards[0], rows=rows),)
     (store / "plan.json").write_text(dataclasses.replace(plan, shards=shards).text)
-    write_sums(store, "plan.sha256", "plan.json")
+    write_sum(store)
     with pytest.raises(InputError, match="it names rows of more files than there are"):
         planned(path, store)
 
