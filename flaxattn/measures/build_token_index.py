@@ -7,14 +7,12 @@ How an index lies on disk is in `flaxattn.store.token_index`, what is found in i
 """
 
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -27,12 +25,10 @@ from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned, stacked
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.finite_batches import check_vectors
-from flaxattn.pipeline.hidden_states import fetched, states_of
+from flaxattn.pipeline.device_step import Arguments, run_program
+from flaxattn.pipeline.hidden_states import states_of
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained import model_inputs
@@ -122,7 +118,6 @@ def build_head_index(
             writer.add(engine.contents(window))
             count += len(window)
             annotated |= any(read.text.sentence is not None for read in window)
-            reading.watch("texts", len(window))
         if not count:
             raise InputError("there is no text to index\nname files that hold some")
         facts = {
@@ -165,71 +160,83 @@ def token_vector(
     place = _place(read, token)
     wanted = Wanted(index.kind, (layer,))
     module = model.module.clone(capture=wanted.capture, keep_hidden=index.kind == "hidden")
-    vectors, _ = observed(module, model.params, read.reading.padded(model.limit), wanted)
+    program, given = TokenVectors(wanted, "float32"), read.reading.padded(model.limit)
+    vectors, _ = run_program(module, program, model.params, given, {})
     number = 0 if head is None or index.kind == "hidden" else index.heads.index(head)
     return place, read.reading.metadata.tokens[0][place], np.asarray(vectors)[0, 0, number, place]
 
 
-@functools.partial(jax.jit, static_argnames=("module", "wanted"))
-def observed(
-    module: nn.Module, params: Any, given: Any, wanted: Wanted
-) -> tuple[Float[Array, "L B H S D"], Array]:
-    """Vectors of norm one of every position, and the key `[L, B, H, S]` it attends to most."""
-    out, state = module.apply({"params": params}, **given, mutable=["intermediates"])
-    trace = Trace.from_variables(state)
-    record = trace.encoder if trace.decoder is None else trace.decoder
-    assert record is not None
-    if wanted.kind == "hidden":
-        states = states_of(out)
-        found = jnp.stack([states[layer + 1] for layer in wanted.layers])[:, :, None]
-    else:
-        assert record.head_output is not None
-        found = record.head_output.swapaxes(2, 3)
-    found = found.astype(jnp.float32)
-    norms = jnp.linalg.norm(found, axis=-1, keepdims=True)
-    return found / jnp.where(norms > 0, norms, 1), record.stats["argmax"]
+@dataclasses.dataclass(frozen=True)
+class TokenVectors:
+    """Program of the vectors of tokens, of norm one, and the keys they attend to most.
+
+    Attributes:
+        wanted: Kind and layers of the vectors.
+        dtype: Of the vectors.
+    """
+
+    wanted: Wanted
+    dtype: str = "float16"
+
+    def __call__(
+        self, module: nn.Module, params: Any, given: Arguments, notes: Arguments
+    ) -> tuple[Float[Array, "L B H S D"], Array]:
+        """Return the vectors, and the key `[L, B, H, S]` of each."""
+        out, state = module.apply({"params": params}, **given, mutable=["intermediates"])
+        trace = Trace.from_variables(state)
+        record = trace.encoder if trace.decoder is None else trace.decoder
+        assert record is not None
+        if self.wanted.kind == "hidden":
+            states = states_of(out)
+            found = jnp.stack([states[layer + 1] for layer in self.wanted.layers])[:, :, None]
+        else:
+            assert record.head_output is not None
+            found = record.head_output.swapaxes(2, 3)
+        found = found.astype(jnp.float32)
+        norms = jnp.linalg.norm(found, axis=-1, keepdims=True)
+        return (found / jnp.where(norms > 0, norms, 1)).astype(self.dtype), record.stats["argmax"]
+
+    def label(self, number: int) -> str:
+        """Name the vectors of a layer."""
+        kind = "hidden states" if self.wanted.kind == "hidden" else "head outputs"
+        return f"{kind} of layer {self.wanted.layers[number]}"
 
 
 class _VectorEngine:
     """A model, and what is done with the texts of a shard."""
 
     def __init__(self, model: Pretrained, wanted: Wanted, reading: ReadingOptions) -> None:
-        self._model, self._wanted = model, wanted
-        self._allow_nonfinite = reading.allow_nonfinite
-        hidden = wanted.kind == "hidden"
-        self._module = model.module.clone(capture=wanted.capture, keep_hidden=hidden)
-        room = room_for([model], wanted.capture, 1, reading.batch_tokens)
-        self._room = room._replace(packs=False)
+        self._runner = ModelRunner(
+            [model],
+            TokenVectors(wanted),
+            wanted.capture,
+            keep_hidden=wanted.kind == "hidden",
+            mesh=mesh_of(),
+            batch_tokens=reading.batch_tokens,
+            allow_nonfinite=reading.allow_nonfinite,
+            watch=reading.watch,
+            stage="texts",
+        )
         self._widths: tuple[int, ...] = ()  # those of the first shard serve all
         self.heads = tuple(range(model.counts()[1]))
 
     def contents(self, window: Sequence[TokenizedText]) -> Contents:
         """Return the vectors and tables to store for some texts."""
         rows = [read.reading for read in window]
-        batches = planned([r.lengths for r in rows], self._model.limit, self._room, self._widths)
+        batches = self._runner.batches(rows, self._widths)
         self._widths = self._widths or tuple(sorted({batch.widths[0] for batch in batches}))
-        vectors: list[Any] = [None] * len(window)
-        strongest: list[Any] = [None] * len(window)
+        found: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0), np.zeros(0))] * len(window)
 
-        def begin(batch: Batch) -> Any:
-            given = stacked(rows, batch)
-            found, keys = observed(self._module, self._model.params, given, self._wanted)
-            return found.astype(jnp.float16), keys
+        def trim(text: int, output: Any) -> Any:
+            plain = np.flatnonzero(~window[text].special)
+            return tuple(array[:, :, :, plain] for array in output)
 
-        for batch, (found, keys) in each_batch(batches, begin, fetched):
-            for place in batch.places:
-                plain = np.flatnonzero(~window[place.text].special)
-                vectors[place.text] = found[:, place.row][:, :, plain]
-                if not self._allow_nonfinite:
-                    self._check(vectors[place.text], window[place.text].text)
-                strongest[place.text] = keys[:, place.row][:, :, plain]
-        texts, tokens = _tables(window)
-        return Contents(texts, tokens, np.concatenate(vectors, 2), np.concatenate(strongest, 2))
-
-    def _check(self, vectors: np.ndarray, text: Text) -> None:
-        what = "hidden states" if self._wanted.kind == "hidden" else "head outputs"
-        for layer, states in zip(self._wanted.layers, vectors, strict=True):
-            check_vectors(self._model, states, text, f"{what} of layer {layer}")
+        texts = [read.text for read in window]
+        for text, _, (output,) in self._runner.run(rows, texts, batches=batches, trim=trim):
+            vectors, keys = output
+            found[text] = vectors[:, 0], keys[:, 0]
+        vectors, keys = (np.concatenate(arrays, 2) for arrays in zip(*found, strict=True))
+        return Contents(*_tables(window), vectors, keys)
 
 
 def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:

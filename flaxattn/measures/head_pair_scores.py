@@ -8,6 +8,7 @@ defined in `flaxattn.measures.head_pairs`.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +18,12 @@ from flaxattn.corpus.texts import Text
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_pairs import BEGINNING, Pairs, beginning, blank_pairs, pair_divergences
 from flaxattn.measures.head_scores import default_side, extents
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned, stacked
-from flaxattn.pipeline.device_step import Begun, DeviceStep
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.finite_batches import check_attention
+from flaxattn.pipeline.batches import Batch, stacked
+from flaxattn.pipeline.device_step import AttentionProgram
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.trace.record import AttentionRecord
@@ -74,32 +73,35 @@ def head_pairs(
 ) -> Pairs | None:
     """Divergence between any two heads of a side over texts, and the beginnings of texts."""
     side = default_side(model, side)
-    step = DeviceStep(model.module, [model.params], _CAPTURE, None, PairDivergences(side), (_REAL,))
-    room = room_for([model], _CAPTURE, 1, reading.batch_tokens)._replace(packs=False)
+    runner = ModelRunner(
+        [model],
+        AttentionProgram(PairDivergences(side)),
+        _CAPTURE,
+        mesh=mesh_of(),
+        notes=(_REAL,),
+        batch_tokens=reading.batch_tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+        watch=reading.watch,
+        stage="comparing heads",
+    )
     pairs: Pairs | None = None
     for window in windows(model, texts, reading):
-        rows = with_targets([model], [read.reading for read in window], {}, room.tokens)
+        tokens = runner.budget.tokens
+        rows = with_targets([model], [read.reading for read in window], {}, tokens)
 
-        def begin(batch: Batch, rows: Sequence[TokenizedTexts] = rows) -> Begun:
+        def inputs(batch: Batch, rows: Sequence[TokenizedTexts] = rows) -> dict[str, Any]:
             counts = np.zeros(batch.rows, int)
             sizes = [extents(side, rows[place.text].lengths)[0] for place in batch.places]
             counts[: len(sizes)] = sizes
             real = np.arange(extents(side, batch.widths)[0]) < counts[:, None]
-            return step.begin({**stacked(rows, batch), _REAL: real.astype(np.float32)})
+            return {**stacked(rows, batch), _REAL: real.astype(np.float32)}
 
-        batches = planned([row.lengths for row in rows], model.limit, room)
-        for batch, outputs in each_batch(batches, begin, step.end):
-            for part in outputs:
-                if not reading.allow_nonfinite:
-                    check_attention([model], part, batch, [read.text for read in window])
-                record = part.models[0][side]
-                pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
-                for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
-                    of_text = {n: np.asarray(a)[:, row] for n, a in record.stats.items()}
-                    divergences, start = _of_text(of_text, extents(side, rows[place.text].lengths))
-                    broken = np.asarray(part.nonfinite[0][side].counts)[:, row].ravel() > 0
-                    pairs.add(blank_pairs(divergences, broken), start)
-            reading.watch("comparing heads", len(batch.places))
+        for text, _, (output,) in runner.run(rows, [one.text for one in window], inputs=inputs):
+            record, nonfinite = (one[side] for one in output)
+            pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
+            of_text = {name: array[:, 0] for name, array in record.stats.items()}
+            divergences, start = _of_text(of_text, extents(side, rows[text].lengths))
+            pairs.add(blank_pairs(divergences, nonfinite.counts[:, 0].ravel() > 0), start)
     return pairs
 
 

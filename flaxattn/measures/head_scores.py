@@ -7,27 +7,24 @@ evaluated in `score_sums`. Attention weights are never formed beyond the blocks 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
 from jax.sharding import Mesh
 
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.kernels.contract import NOTHING
 from flaxattn.measures.key_range import ranges_of, windows_in
 from flaxattn.measures.score_sums import NOTES, ScoreSums, blank_labels, blanked
 from flaxattn.measures.score_terms import ScoreOptions, Terms
 from flaxattn.measures.scores import Scores, gathered
 from flaxattn.measures.side_terms import terms_for
 from flaxattn.measures.windowed_terms import by_layer
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned, stacked
-from flaxattn.pipeline.device_step import Begun, DeviceStep, mesh_of
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.finite_batches import check_attention
+from flaxattn.pipeline.batches import Batch, stacked
+from flaxattn.pipeline.device_step import AttentionProgram
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.labelled_texts import LabelledText, windows, with_rare
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.run import ModelRunner, batch_budget, mesh_of
 from flaxattn.pipeline.text_sizes import sides as sizes_of
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -111,19 +108,18 @@ class _Scorer:
     ) -> None:
         self._model, self._score_options, self._side, self._mesh = model, options, side, mesh
         self._reading, self._alone = reading, isinstance(model, PretrainedBert)
-        self._batch_tokens = reading.batch_tokens
         self._sides = [size.name for size in sizes_of(model.config)]
-        self._step: tuple[ScoreSums, DeviceStep] | None = None
+        self._last: tuple[ScoreSums, ModelRunner] | None = None
         self._ranges = ranges_of(model.config)
         self._windows = windows_in(self._ranges)
+        parts = 1 if mesh is None else mesh.shape["data"]
+        self._tokens = batch_budget([model], parts, reading.batch_tokens).tokens
 
     def scores(self, window: Sequence[LabelledText]) -> Scores:
         """Score some texts, in their order."""
-        model, side = self._model, self._side
+        side = self._side
         layouts = with_rare([read.layout for read in window])
-        parts = 1 if self._mesh is None else self._mesh.shape["data"]
-        tokens = room_for([model], NOTHING, parts, self._batch_tokens).tokens
-        rows = with_targets([model], [read.reading for read in window], {}, tokens)
+        rows = with_targets([self._model], [read.reading for read in window], {}, self._tokens)
         terms = [
             terms_for(
                 row.metadata,
@@ -135,15 +131,14 @@ class _Scorer:
             )
             for row, layout in zip(rows, layouts, strict=True)
         ]
-        sums, step = self._steps(ScoreSums.of(terms, side))
-        # Coefficients are laid out for rows of one text each.
-        room = room_for([model], sums.capture, parts, self._batch_tokens)
-        batches = planned([row.lengths for row in rows], model.limit, room._replace(packs=False))
+        sums = ScoreSums.of(terms, side)
+        runner = self._runner(sums)
+        batches = runner.batches(rows)
         rooms = _rooms(sums, batches, terms)
         found: list[dict] = [{}] * len(window)
         numbers: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
-        def begin(batch: Batch) -> Begun:
+        def inputs(batch: Batch) -> dict[str, Any]:
             texts = [terms[place.text] for place in batch.places]
             extent = extents(side, batch.widths)
             labels, notes = sums.packed(texts, batch.rows, extent, rooms[batch.widths])
@@ -153,32 +148,34 @@ class _Scorer:
                 for other in self._sides
                 if other != side
             }
-            given = {**stacked(rows, batch), "labels": {side: labels, **others}, **notes}
-            return step.begin(given)
+            return {**stacked(rows, batch), "labels": {side: labels, **others}, **notes}
 
-        for batch, outputs in each_batch(batches, begin, step.end):
-            for part in outputs:
-                if not self._reading.allow_nonfinite:
-                    check_attention([model], part, batch, [read.text for read in window])
-                record, broken = part.models[0][side], np.asarray(part.nonfinite[0][side].counts)
-                numbers = record.layers, record.heads
-                stats = {name: np.asarray(array) for name, array in record.stats.items()}
-                for place, row in zip(batch.places[part.first :], range(part.rows), strict=False):
-                    of_text = {name: array[:, row] for name, array in stats.items()}
-                    values = sums.unpacked(of_text, terms[place.text])
-                    ranges = [self._ranges[layer] for layer in numbers[0] if self._windows]
-                    values = by_layer(values, ranges, self._windows)
-                    found[place.text] = blanked(values, broken[:, row] > 0)
-            self._reading.watch("scoring heads", len(batch.places))
+        texts = [read.text for read in window]
+        for text, _, (output,) in runner.run(rows, texts, batches=batches, inputs=inputs):
+            record, nonfinite = (one[side] for one in output)
+            numbers = record.layers, record.heads
+            stats = {name: array[:, 0] for name, array in record.stats.items()}
+            ranges = [self._ranges[layer] for layer in numbers[0] if self._windows]
+            values = by_layer(sums.unpacked(stats, terms[text]), ranges, self._windows)
+            found[text] = blanked(values, nonfinite.counts[:, 0] > 0)
         return gathered(*numbers, list(zip(terms, found, strict=True)), side)
 
-    def _steps(self, sums: ScoreSums) -> tuple[ScoreSums, DeviceStep]:
-        """The compiled step; that of the window before where the sums are the same."""
-        if self._step is None or self._step[0] != sums:
-            model = self._model
-            step = DeviceStep(model.module, [model.params], sums.capture, self._mesh, sums, NOTES)
-            self._step = sums, step
-        return self._step
+    def _runner(self, sums: ScoreSums) -> ModelRunner:
+        """The runner for some sums; that of the window before where they are the same."""
+        if self._last is None or self._last[0] != sums:
+            runner = ModelRunner(
+                [self._model],
+                AttentionProgram(sums),
+                sums.capture,
+                mesh=self._mesh,
+                notes=NOTES,
+                batch_tokens=self._reading.batch_tokens,
+                allow_nonfinite=self._reading.allow_nonfinite,
+                watch=self._reading.watch,
+                stage="scoring heads",
+            )
+            self._last = sums, runner
+        return self._last[1]
 
 
 def _rooms(

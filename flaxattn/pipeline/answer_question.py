@@ -120,7 +120,8 @@ def answer_question(
     rows = [row for windows in readings for row in windows]
     names = [f"question {n}" for n, windows in enumerate(readings) for _ in windows]
     fields = ("start_logits", "end_logits")
-    outputs = iter(zip(rows, head_outputs(encoder, rows, fields, names, batch_tokens), strict=True))
+    scores = head_outputs(encoder, rows, fields, names, batch_tokens, by_token=True)
+    outputs = iter(zip(rows, scores, strict=True))
     answers = []
     for text, windows in zip(contexts, readings, strict=True):
         scored = [(row, out[0], out[1]) for row, out in itertools.islice(outputs, len(windows))]

@@ -42,34 +42,34 @@ class Batch(NamedTuple):
     packed: bool = False
 
 
-class Room(NamedTuple):
+class BatchBudget(NamedTuple):
     """Size of a batch, and its cost.
 
     Attributes:
         tokens: Positions of a batch, padding counted.
         parts: The number of rows is a multiple of this: devices that share a batch.
-        cost: What is made least.
+        cost: Cost of a position, which the choice of batches makes least.
         packs: Whether texts may share rows.
     """
 
     tokens: int
     parts: int
     cost: Cost
-    packs: bool
+    packs: bool = False
 
 
 def planned(
-    lengths: Sequence[tuple[int, ...]], limit: int, room: Room, widths: Sequence[int] = ()
+    lengths: Sequence[tuple[int, ...]], limit: int, budget: BatchBudget, widths: Sequence[int] = ()
 ) -> list[Batch]:
     """The batches of a shard, those with the longest texts first."""
     given = tuple(sorted({limit, *(min(width, limit) for width in widths)}))
-    own = given if widths else widths_alone(lengths, limit, room.cost)
-    alone = one_each(lengths, own, room.tokens, room.parts)
-    if not room.packs:
+    own = given if widths else widths_alone(lengths, limit, budget.cost)
+    alone = one_each(lengths, own, budget.tokens, budget.parts)
+    if not budget.packs:
         return alone
     singles = [n for (n,) in lengths]
-    common = given if widths else widths_shared(singles, limit, room.cost)
-    return min(alone, shared(singles, common, room), key=lambda found: _cost(found, room.cost))
+    common = given if widths else widths_shared(singles, limit, budget.cost)
+    return min(alone, shared(singles, common, budget), key=lambda found: _cost(found, budget.cost))
 
 
 def one_each(
@@ -91,13 +91,13 @@ def one_each(
     return found
 
 
-def shared(lengths: Sequence[int], widths: Sequence[int], room: Room) -> list[Batch]:
+def shared(lengths: Sequence[int], widths: Sequence[int], budget: BatchBudget) -> list[Batch]:
     """Batches of rows that several texts share, of one width each."""
     rows = sorted(share_rows(lengths, widths), key=lambda row: -row.room)
     found, start = [], 0
     while start < len(rows):
         width = rows[start].room
-        most = _most((width,), room.tokens, room.parts)
+        most = _most((width,), budget.tokens, budget.parts)
         some = rows[start : start + most]
         places = []
         for number, row in enumerate(some):
@@ -105,7 +105,7 @@ def shared(lengths: Sequence[int], widths: Sequence[int], room: Room) -> list[Ba
             for text in row.members:
                 places.append(RowSlot(text, number, first))
                 first += lengths[text]
-        filled = _filled(len(some), most, room.parts)
+        filled = _filled(len(some), most, budget.parts)
         found.append(Batch(tuple(places), filled, (width,), packed=True))
         start += most
     return found

@@ -6,7 +6,6 @@ One vector per text, in memory. Vectors of single tokens, on disk, are in `build
 """
 
 import dataclasses
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,13 +18,11 @@ from jaxtyping import Array, Float
 
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.kernels.contract import NOTHING
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.finite_batches import check_vectors
-from flaxattn.pipeline.hidden_states import arguments, fetched, last_of, state_number, states_of
+from flaxattn.pipeline.batches import Batch
+from flaxattn.pipeline.device_step import Arguments
+from flaxattn.pipeline.hidden_states import arguments, last_of, state_number, states_of
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
+from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
 from flaxattn.pretrained.pretrained_bert import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -36,6 +33,7 @@ from flaxattn.text.tokenizer import Tokenizer
 
 MEANS = ("mean", "mean-all", "mean-sqrt", "mean-weighted")
 POOLINGS = (*MEANS, "cls", "last", "last-all", "max")
+_SHARES = "shares"  # argument of the program: of each position in each pooling
 _WINDOW = 4096  # texts that are sorted by length together
 
 
@@ -111,14 +109,19 @@ def embed(
     weights = (
         None if token_weights is None else _checked_weights(model, token_weights, recipe.poolings)
     )
-    module = model.module.clone(capture=NOTHING, keep_hidden=state != last)
-    largest = tuple(name == "max" for name in recipe.poolings)
-    run = functools.partial(
-        _pooled, module, model.params, state=None if state == last else state, largest=largest
+    runner = ModelRunner(
+        [model],
+        _Pooled(state, state == last, tuple(name == "max" for name in recipe.poolings)),
+        keep_hidden=state != last,
+        mesh=mesh_of(),
+        notes=(_SHARES,),
+        batch_tokens=batch_tokens,
+        allow_nonfinite=allow_nonfinite,
+        watch=watch,
+        stage="embedding",
     )
     reader, prepare, unpooled = _prepared(model, recipe, prompt_name)
     cut_short = 0
-    room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
     found: list[np.ndarray] = []
     for start in range(0, len(texts), _WINDOW):
         numbered = plain_texts(texts[start : start + _WINDOW], None, start)
@@ -130,23 +133,17 @@ def embed(
             np.stack([_shares(row, name, start + i, weights, unpooled) for name in recipe.poolings])
             for i, row in enumerate(rows)
         ]
-        batches = planned([row.lengths for row in rows], model.limit, room)
 
-        def begin(
+        def inputs(
             batch: Batch,
             rows: Sequence[TokenizedTexts] = rows,
             shares: Sequence[np.ndarray] = shares,
-        ) -> Array:
-            return run(arguments(model, rows, batch), _laid_out(shares, batch))
+        ) -> dict[str, Any]:
+            return {**arguments(model, rows, batch), _SHARES: _laid_out(shares, batch)}
 
         window: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        for batch, vectors in each_batch(batches, begin, fetched):
-            for place in batch.places:
-                window[place.text] = vectors[place.row]
-                if not allow_nonfinite:
-                    what = f"hidden states of layer {state}"
-                    check_vectors(model, vectors[place.row], numbered[place.text], what)
-            watch("embedding", len(batch.places))
+        for text, _, (pooled,) in runner.run(rows, numbered, inputs=inputs):
+            window[text] = pooled.reshape(-1).copy()
         found += window
     if cut_short and not truncate:
         longest = min(recipe.max_length or model.limit, model.limit)
@@ -162,24 +159,31 @@ def embed(
     return vectors
 
 
-@functools.partial(jax.jit, static_argnames=("module", "state", "largest"))
-def _pooled(
-    module: nn.Module,
-    params: Any,
-    given: Any,
-    shares: Float[Array, "B N S"],
-    state: int | None,
-    largest: tuple[bool, ...],
-) -> Float[Array, "B NE"]:
-    """Weighted sums of a hidden state, joined; heads of tasks and the decoder are not computed.
+@dataclasses.dataclass(frozen=True)
+class _Pooled:
+    """Program of weighted sums of a hidden state; heads of tasks and the decoder are not computed.
 
-    Where `largest` is true, the largest numbers of all positions that have a share.
+    Attributes:
+        state: Number of the hidden state.
+        last: Whether that is the last one, which any module returns.
+        largest: For each pooling, whether it is the largest numbers of positions with a share.
     """
-    out = module.apply({"params": params}, **given)
-    hidden = last_of(out) if state is None else states_of(out)[state]
-    return jnp.concatenate(
-        [_one_pooled(hidden, shares[:, n], each) for n, each in enumerate(largest)], axis=1
-    )
+
+    state: int
+    last: bool
+    largest: tuple[bool, ...]
+
+    def __call__(
+        self, module: nn.Module, params: Any, given: Arguments, notes: Arguments
+    ) -> Float[Array, "N B E"]:
+        out = module.apply({"params": params}, **given)
+        hidden, shares = last_of(out) if self.last else states_of(out)[self.state], notes[_SHARES]
+        return jnp.stack(
+            [_one_pooled(hidden, shares[:, n], each) for n, each in enumerate(self.largest)]
+        )
+
+    def label(self, number: int) -> str:
+        return f"hidden states of layer {self.state}"
 
 
 def _one_pooled(

@@ -2,36 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of many texts: `extract` for what fits into memory, `extract_shards` for what does not.
 
-This file puts the parts together: texts are read ahead (`prefetch`), put into batches of like
-length (`batches`), computed (`device_step`), cut into one trace per text, in order. It
-writes nothing.
+Texts are tokenized in the background (`prefetch`), models run over them (`run`), and what they
+record is cut into one trace per text, in order. Nothing is written to disk.
 """
 
 import collections
 import dataclasses
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments, keywords_of
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, Room, RowSlot, planned, stacked
-from flaxattn.pipeline.device_step import DeviceOutput, DeviceStep, Sides, mesh_of
-from flaxattn.pipeline.finite_batches import check_attention, count_broken
+from flaxattn.pipeline.device_step import AttentionProgram
 from flaxattn.pipeline.generated_targets import with_targets
-from flaxattn.pipeline.length_buckets import Cost
 from flaxattn.pipeline.online_moments import OnlineMoments
-from flaxattn.pipeline.prefetch import Ahead
+from flaxattn.pipeline.prefetch import TokenPrefetch
 from flaxattn.pipeline.progress_reporter import Watch, ignore, show_progress
+from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pipeline.same_architecture import check_alike
-from flaxattn.pipeline.text_sizes import sides
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.nonfinite_error import check_dtype
@@ -42,11 +35,6 @@ from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 
 _WEIGHTS = Capture(weights=True)
-_TOKENS = {"cpu": 1024}  # positions of a batch by default, on each device
-_MANY_TOKENS = 16384  # on accelerators
-# Positions times parameters that a device computes while a shape is compiled, roughly.
-_COMPILING = {"cpu": 5e10}
-_MUCH_COMPILING = 1e14  # accelerators
 _WINDOW = 4096  # texts that `extract` sorts by length together
 
 
@@ -191,9 +179,9 @@ def extract_shards(
     """
     engine = _Engine(models, options, watch)
     waiting: collections.deque[Sequence[Text]] = collections.deque()
-    with Ahead(models[0], options.workers, truncate=options.truncate) as ahead:
+    with TokenPrefetch(models[0], options.workers, truncate=options.truncate) as prefetch:
         rows: list[TokenizedTexts | TextError] = []
-        for some in itertools.chain(ahead.read(_groups(shards, waiting)), [()]):
+        for some in itertools.chain(prefetch.read(_groups(shards, waiting)), [()]):
             rows += some
             while waiting and len(rows) >= len(waiting[0]):
                 texts, found = waiting.popleft(), list[tuple[Text, TokenizedTexts]]()
@@ -257,74 +245,51 @@ class _Engine:
             )
         if capture == dataclasses.replace(NOTHING, dtype=capture.dtype) and not options.reduce:
             raise InputError("capture asks for nothing\nname weights=True, or stats=(…)")
-        self._models, self._options, self._watch = models, options, watch
+        self._models, self._options = models, options
         self._drops = mapped and not capture.weights
-        mesh = mesh_of(options.mesh, options.devices)
-        self._step = DeviceStep(
-            model.module,
-            [one.params for one in models],
+        self._runner = ModelRunner(
+            models,
+            AttentionProgram(),
             dataclasses.replace(capture, weights=True) if self._drops else capture,
-            mesh,
+            packs=True,
+            mesh=mesh_of(options.mesh, options.devices),
+            batch_tokens=options.batch_tokens,
+            allow_nonfinite=options.allow_nonfinite,
+            watch=watch,
+            stage="extracting texts",
         )
-        self._room = room_for(models, capture, self._step.parts, options.batch_tokens)
 
     def shard(self, texts: Sequence[Text], rows: Sequence[TokenizedTexts]) -> list[ExtractedTexts]:
         """Trace texts with each model."""
         if not texts:
             return [ExtractedTexts([], None) for _ in self._models]
-        model = self._models[0]
-        rows = with_targets(self._models, rows, self._options.settings, self._room.tokens)
+        options = self._options
+        rows = with_targets(self._models, rows, options.settings, self._runner.budget.tokens)
         for text, row in zip(texts, rows, strict=True):
             try:
-                model_inputs.check_window(self._options.capture, min(row.lengths))
+                model_inputs.check_window(options.capture, min(row.lengths))
             except InputError as error:
                 raise TextError(text.index, f"text is too short\n{error}") from None
-        lengths = [row.lengths for row in rows]
-        batches = planned(lengths, model.limit, self._room, self._options.widths)
-        kinds = self._options.reduce
+        kinds = options.reduce
         totals = [OnlineMoments(*kinds) if kinds else None for _ in self._models]
         traces: list[list[Trace | None]] = [[None] * len(rows) for _ in self._models]
         broken = [0] * len(self._models)
-
-        def check(batch: Batch, part: DeviceOutput) -> None:
-            if not self._options.allow_nonfinite:
-                check_attention(self._models, part, batch, texts)
-            broken[:] = map(operator.add, broken, count_broken(part, batch))
-
-        for place, which, record in self._computed(rows, batches, check):
-            row = rows[place.text]
-            trace = joined(row.metadata, record, row.lengths, place.start)
-            trace = dataclasses.replace(trace, model=self._models[which].name)
-            total = totals[which]
-            if total is not None:
-                total.add(trace)
-            traces[which][place.text] = self._kept(trace)
+        batches = self._runner.batches(rows, options.widths)
+        for text, start, outputs in self._runner.run(rows, texts, batches=batches):
+            for which, (records, nonfinite) in enumerate(outputs):
+                row = rows[text]
+                trace = joined(row.metadata, records, row.lengths, start)
+                trace = dataclasses.replace(trace, model=self._models[which].name)
+                total = totals[which]
+                if total is not None:
+                    total.add(trace)
+                traces[which][text] = self._kept(trace)
+                if not start:  # counts are those of a row, whatever texts share it
+                    broken[which] += sum(int(side.counts.sum()) for side in nonfinite.values())
         return [
             ExtractedTexts([trace for trace in mine if trace is not None], total, count)
             for mine, total, count in zip(traces, totals, broken, strict=True)
         ]
-
-    def _computed(
-        self,
-        rows: Sequence[TokenizedTexts],
-        batches: Sequence[Batch],
-        check: Callable[[Batch, DeviceOutput], None],
-    ) -> Iterator[tuple[RowSlot, int, Sides]]:
-        """Yield the place of each text, the number of a model, and the records of its row."""
-        computed = each_batch(
-            batches, lambda batch: self._step.begin(stacked(rows, batch)), self._step.end
-        )
-        for batch, parts in computed:
-            self._watch("extracting texts", len(batch.places))
-            for part in parts:
-                check(batch, part)
-                for place in batch.places:
-                    row = place.row - part.first
-                    if 0 <= row < part.rows:
-                        for which, records in enumerate(part.models):
-                            own = slice(row, row + 1)
-                            one = {side: _row(record, own) for side, record in records.items()}
-                            yield place, which, one
 
     def _kept(self, trace: Trace) -> Trace:
         """The trace with arrays of its own: views would keep whole batches, and their padding."""
@@ -339,26 +304,6 @@ class _Engine:
                 record = dataclasses.replace(record, weights=None) if self._drops else record
                 records[side] = record.map(kept)
         return dataclasses.replace(trace, **records)
-
-
-def room_for(
-    models: Sequence[Pretrained], capture: Capture, parts: int, batch_tokens: int | None = None
-) -> Room:
-    """Return the size of a batch, and its cost."""
-    each = _TOKENS.get(jax.default_backend(), _MANY_TOKENS)
-    tokens = each * parts if batch_tokens is None else batch_tokens
-    if tokens < 1:
-        raise InputError(f"batch_tokens is {tokens}, expected at least 1")
-    model = models[0]
-    size = sum(leaf.size for leaf in jax.tree.leaves(model.params))
-    work = _COMPILING.get(jax.default_backend(), _MUCH_COMPILING)
-    side = sides(model.config)[0]
-    cost = Cost(int(work / (size * len(models))), side.heads * side.depth)
-    return Room(tokens, parts, cost, model.packs(capture))
-
-
-def _row(record: AttentionRecord, place: slice) -> AttentionRecord:
-    return record.map(lambda _, array: array[:, place])
 
 
 def _groups(

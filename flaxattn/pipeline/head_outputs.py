@@ -5,24 +5,35 @@
 What is made of them is decided by `answer_question` and `classify`.
 """
 
-import functools
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.kernels.contract import NOTHING
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned, stacked
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.hidden_states import fetched
-from flaxattn.pretrained.nonfinite_error import refusal
+from flaxattn.pipeline.device_step import Arguments
+from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.readings import TokenizedTexts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fields:
+    """Program that returns fields of a model's output."""
+
+    names: tuple[str, ...]
+
+    def __call__(
+        self, module: nn.Module, params: Any, given: Arguments, notes: Arguments
+    ) -> Float[Array, "N B ..."]:
+        out = module.apply({"params": params}, **given)
+        return jnp.stack([getattr(out, name).astype(jnp.float32) for name in self.names])
+
+    def label(self, number: int) -> str:
+        return self.names[number]
 
 
 def head_outputs(
@@ -31,37 +42,27 @@ def head_outputs(
     fields: tuple[str, ...],
     names: Sequence[str],
     batch_tokens: int | None = None,
-) -> list[list[Float[np.ndarray, "..."]]]:
-    """Run a model on tokenized texts and return fields of its output.
+    *,
+    by_token: bool = False,
+) -> list[Float[np.ndarray, "N ..."]]:
+    """Run a model on tokenized texts and return fields of its output, stacked, for each text.
 
     Memory: the fields, and two batches.
+
+    Args:
+        model: The model.
+        rows: The texts.
+        fields: Names of fields of one shape.
+        names: Of the texts, for errors.
+        batch_tokens: Positions of a batch, padding counted.
+        by_token: Whether fields have an axis of positions, which is cut to those of the text.
     """
-    module = model.module.clone(capture=NOTHING, keep_hidden=False)
-    room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
-    batches = planned([row.lengths for row in rows], model.limit, room)
-    outputs: list[list[np.ndarray]] = [[] for _ in rows]
+    runner = ModelRunner([model], _Fields(fields), mesh=mesh_of(), batch_tokens=batch_tokens)
 
-    def begin(batch: Batch) -> tuple[Array, ...]:
-        return _fields(module, model.params, stacked(rows, batch), fields)
+    def trim(text: int, output: Float[np.ndarray, "N 1 ..."]) -> Float[np.ndarray, "N 1 ..."]:
+        return output[:, :, : rows[text].lengths[0]] if by_token else output
 
-    for batch, arrays in each_batch(batches, begin, fetched):
-        for place in batch.places:
-            outputs[place.text] = [array[place.row] for array in arrays]
-    for name, row, arrays in zip(names, rows, outputs, strict=True):
-        if not all(np.isfinite(_real(array, row)).all() for array in arrays):
-            problem = f"the {fields[0]} are NaN or infinite for {name}"
-            raise refusal(model.name, model.params, problem, go_on=False)
-    return outputs
-
-
-def _real(array: np.ndarray, row: TokenizedTexts) -> np.ndarray:
-    """Scores of a text, or of its positions without padding."""
-    return array[: row.lengths[0]] if len(array) >= row.lengths[0] else array
-
-
-@functools.partial(jax.jit, static_argnames=("module", "fields"))
-def _fields(
-    module: nn.Module, params: Any, given: Any, fields: tuple[str, ...]
-) -> tuple[Float[Array, "B ..."], ...]:
-    out = module.apply({"params": params}, **given)
-    return tuple(getattr(out, field).astype(jnp.float32) for field in fields)
+    found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    for text, _, (output,) in runner.run(rows, names, trim=trim):
+        found[text] = output[:, 0]
+    return found

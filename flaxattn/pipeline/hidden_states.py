@@ -1,15 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hidden states of batches: which one is requested, and the device kept busy meanwhile.
+"""Hidden states of a model's output: which one is requested, and the arguments of a batch.
 
-What is made of them is decided in `embed` and `build_token_index`; attention records are in
-`device_step`.
+What is made of them is decided in `embed`, `head_probe` and `build_token_index`.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -46,15 +44,10 @@ def last_of(out: Any) -> Float[Array, "B S E"]:
 def arguments(
     model: Pretrained, rows: Sequence[TokenizedTexts], batch: Batch
 ) -> dict[str, np.ndarray | Array]:
-    """Arguments of the module; a decoder, which nothing is asked of, reads one token."""
+    """Arguments of the module; a decoder that is not needed reads one token."""
     given: dict[str, Any] = stacked(rows, batch)
     if isinstance(model, PretrainedSeq2Seq):
         given["decoder_input_ids"] = np.full(
             (batch.rows, 1), model.config.decoder_start_token_id, np.int32
         )
     return given
-
-
-def fetched(found: Any) -> Any:
-    """Fetch a tree of arrays from the device, as NumPy arrays."""
-    return jax.tree.map(np.asarray, found)

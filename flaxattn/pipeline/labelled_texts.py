@@ -41,12 +41,13 @@ def windows(
     model: Pretrained,
     texts: Iterable[Text],
     reading: ReadingOptions = DEFAULTS,
+    size: int = WINDOW,
 ) -> Iterator[list[LabelledText]]:
-    """Read texts, up to `WINDOW` at a time, in order."""
+    """Read texts, up to `size` at a time, in order."""
     window: list[LabelledText] = []
     for group in groups_of(itertools.islice(texts, reading.limit), TOGETHER):
         window += label_texts(model, group, reading)
-        if len(window) + TOGETHER > WINDOW:
+        if len(window) + TOGETHER > size:
             yield window
             window = []
     if window:

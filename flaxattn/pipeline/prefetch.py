@@ -28,7 +28,7 @@ PATIENCE = 50.0  # seconds that a worker may be silent; with its end and the mes
 _DEPTH = 64  # groups of texts that are read ahead
 
 
-class Ahead:
+class TokenPrefetch:
     """Tokenizes groups of texts in order, some of them ahead.
 
     A context manager: leaving it ends the workers.

@@ -33,7 +33,7 @@ from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, prun
 from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.pretrained.sentence_modules import SentenceModules
 from flaxattn.text.token_batch import Reader
-from flaxattn.trace.nonfinite import as_asked, count_nonfinite, with_lse
+from flaxattn.trace.nonfinite import count_nonfinite, with_lse, without_added_lse
 from flaxattn.trace.trace import Trace
 
 
@@ -219,7 +219,7 @@ class Pretrained(abc.ABC):
                 found = first_nonfinite(_count(record, side, given))
                 if found is not None:
                     raise nonfinite_error(self.name, self.params, found, side, f"text {found.row}")
-        sides = {side: as_asked(record, capture) for side, record in whole.items()}
+        sides = {side: without_added_lse(record, capture) for side, record in whole.items()}
         return joined(reading.metadata, sides, reading.lengths)
 
     def save_pretrained(self, directory: str | Path, dtype: str | None = None) -> None:

@@ -6,8 +6,7 @@ It runs the model over the sentences and extracts maps and hidden states by word
 computed in `flaxattn.measures`.
 """
 
-import functools
-import itertools
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,16 +19,15 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.dependency_trees import Sentence, Trees, each_sentence
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.kernels.contract import NOTHING
-from flaxattn.pipeline.batch_loop import each_batch
-from flaxattn.pipeline.batches import Batch, planned
-from flaxattn.pipeline.extraction import room_for
-from flaxattn.pipeline.finite_batches import check_vectors
-from flaxattn.pipeline.hidden_states import arguments, fetched, state_number, states_of
-from flaxattn.pipeline.labelled_texts import LabelledText, label_texts
+from flaxattn.pipeline.batches import Batch
+from flaxattn.pipeline.device_step import Arguments
+from flaxattn.pipeline.hidden_states import arguments, state_number, states_of
+from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of
+from flaxattn.pipeline.run import ModelRunner, mesh_of
+from flaxattn.pipeline.tokenize_texts import TOGETHER
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.untrained import untrained as without_training
 from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import Classifier, Dependencies
@@ -335,6 +333,7 @@ def apply_probe(
     return found
 
 
+_SHARES = "shares"  # argument of the program: of each position in each word
 _WINDOW = 16 * TOGETHER  # sentences that are sorted by length together
 
 
@@ -353,61 +352,55 @@ def word_states(
     """
     given = range(state_number(model, -1) + 1) if layers is None else layers
     chosen = tuple(sorted({state_number(model, layer) for layer in given}))
-    texts = map(annotated_text, itertools.islice(sentences, reading.limit))
-    for window in groups_of(texts, _WINDOW):
-        groups = groups_of(window, TOGETHER)
-        read = [one for g in groups for one in label_texts(model, g, reading)]
-        kept = [kept_words(one.layout) for one in read]
-        for number, vectors in enumerate(
-            _computed(model, read, kept, chosen, reading.batch_tokens)
-        ):
-            for place, layer in enumerate(() if reading.allow_nonfinite else chosen):
-                what = f"hidden states of layer {layer}"
-                check_vectors(model, vectors[place], read[number].text, what)
-            one = read[number]
+    runner = ModelRunner(
+        [model],
+        _WordMeans(chosen),
+        keep_hidden=True,
+        mesh=mesh_of(),
+        notes=(_SHARES,),
+        batch_tokens=reading.batch_tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+        watch=reading.watch,
+        stage="reading hidden states",
+    )
+    for read in windows(model, map(annotated_text, sentences), reading, _WINDOW):
+        rows, kept = [one.reading for one in read], [kept_words(one.layout) for one in read]
+
+        def inputs(
+            batch: Batch, rows: Sequence[TokenizedTexts] = rows, kept: Sequence[Kept] = kept
+        ) -> dict[str, Any]:
+            return {**arguments(model, rows, batch), _SHARES: _laid_out(kept, batch)}
+
+        def trim(text: int, vectors: np.ndarray, kept: Sequence[Kept] = kept) -> np.ndarray:
+            return vectors[:, :, : len(kept[text].numbers)]
+
+        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        texts = [one.text for one in read]
+        for text, _, (vectors,) in runner.run(rows, texts, inputs=inputs, trim=trim):
+            found[text] = vectors[:, 0].copy()
+        for one, words, vectors in zip(read, kept, found, strict=True):
             assert one.text.sentence is not None
-            words = one.text.sentence.words
-            yield word_states_of(vectors, one.layout, kept[number], chosen, words)
-        reading.watch("reading hidden states", len(read))
+            sentence = one.text.sentence.words
+            yield word_states_of(vectors, one.layout, words, chosen, sentence)
 
 
-def _computed(
-    model: Pretrained,
-    read: Sequence[LabelledText],
-    kept: Sequence[Kept],
-    layers: tuple[int, ...],
-    batch_tokens: int | None,
-) -> list[Float[np.ndarray, "L W E"]]:
-    module = model.module.clone(capture=NOTHING, keep_hidden=True)
-    room = room_for([model], NOTHING, 1, batch_tokens)._replace(packs=False)
-    rows = [one.reading for one in read]
-    batches = planned([row.lengths for row in rows], model.limit, room)
-    found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+@dataclasses.dataclass(frozen=True)
+class _WordMeans:
+    """Program of means of hidden states over the tokens of words; nothing else is computed."""
 
-    def begin(batch: Batch) -> Array:
-        given = arguments(model, rows, batch)
-        return _averaged(module, model.params, given, _laid_out(kept, batch), layers)
+    layers: tuple[int, ...]
 
-    for batch, vectors in each_batch(batches, begin, fetched):
-        for place in batch.places:
-            found[place.text] = vectors[:, place.row, : len(kept[place.text].numbers)].copy()
-    return found
+    def __call__(
+        self, module: nn.Module, params: Any, given: Arguments, notes: Arguments
+    ) -> Float[Array, "L B W E"]:
+        states, shares = states_of(module.apply({"params": params}, **given)), notes[_SHARES]
+        hidden = jnp.stack([states[layer] for layer in self.layers]).astype(jnp.float32)
+        # NaN at padding must not reach a sum.
+        hidden = jnp.where(shares.any(-1)[..., None], hidden, 0)
+        return jnp.einsum("bsw,lbse->lbwe", shares, hidden, precision=jax.lax.Precision.HIGHEST)
 
-
-@functools.partial(jax.jit, static_argnames=("module", "layers"))
-def _averaged(
-    module: nn.Module,
-    params: Any,
-    given: Any,
-    shares: Float[Array, "B S W"],
-    layers: tuple[int, ...],
-) -> Float[Array, "L B W E"]:
-    """Means over tokens; heads of tasks and the decoder are not computed."""
-    states = states_of(module.apply({"params": params}, **given))
-    hidden = jnp.stack([states[layer] for layer in layers]).astype(jnp.float32)
-    # NaN at padding must not reach a sum.
-    hidden = jnp.where(shares.any(-1)[..., None], hidden, 0)
-    return jnp.einsum("bsw,lbse->lbwe", shares, hidden, precision=jax.lax.Precision.HIGHEST)
+    def label(self, number: int) -> str:
+        return f"hidden states of layer {self.layers[number]}"
 
 
 def _laid_out(kept: Sequence[Kept], batch: Batch) -> Float[np.ndarray, "B S W"]:

@@ -51,7 +51,7 @@ def with_lse(capture: Capture) -> Capture:
     return dataclasses.replace(capture, stats=(*capture.stats, "lse"))
 
 
-def as_asked(record: AttentionRecord, capture: Capture) -> AttentionRecord:
+def without_added_lse(record: AttentionRecord, capture: Capture) -> AttentionRecord:
     """A record made with `with_lse`, without the statistics that the caller did not want."""
     stats = {name: array for name, array in record.stats.items() if name in capture.keys}
     return dataclasses.replace(record, stats=stats)

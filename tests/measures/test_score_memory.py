@@ -15,7 +15,7 @@ from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import NOTES, ScoreSums, dense_values
 from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.models.bert import Bert
-from flaxattn.pipeline.device_step import see
+from flaxattn.pipeline.device_step import AttentionProgram, run_program
 from flaxattn.trace.record import AttentionRecord
 
 LENGTH = 2048
@@ -38,7 +38,7 @@ def test_no_array_of_queries_times_keys() -> None:
     ids = np.ones((1, LENGTH), np.int32)
     params = jax.eval_shape(module.init, jax.random.key(0), ids)["params"]
     given = {"input_ids": ids, "attention_mask": ids, "labels": {"encoder": labels}}
-    compiled = see.lower(module, params, given, False, sums, notes).compile()
+    compiled = run_program.lower(module, AttentionProgram(sums), params, given, notes).compile()
     assert set(notes) == set(NOTES)
     assert not re.search(rf"{LENGTH},{LENGTH}[\],]", compiled.as_text())
     assert len(sums.parts) > 10

@@ -18,9 +18,10 @@ from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.models.bert import Bert
 from flaxattn.pipeline import device_step
-from flaxattn.pipeline.batches import Room, planned
-from flaxattn.pipeline.extraction import Options, extract_shards, room_for
+from flaxattn.pipeline.batches import BatchBudget, planned
+from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
+from flaxattn.pipeline.run import batch_budget
 from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_bert import PUNCTUATION, SEPARATOR
 from flaxattn.trace.trace import Trace
@@ -89,10 +90,11 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     module = Bert(fa.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=3, **NARROW))
     given = {"input_ids": np.ones((1, 4), np.int32)}
     params = module.init(jax.random.key(0), **given)["params"]
-    calls, see = [], device_step.see
-    monkeypatch.setattr(device_step, "see", lambda *args: calls.append(args) or see(*args))
-    device_step.DeviceStep(module, [params], fa.Capture(weights=True), None).begin(given)
-    program = see.lower(*calls[0]).compile().as_text()
+    calls, run = [], device_step.run_program
+    monkeypatch.setattr(device_step, "run_program", lambda *args: calls.append(args) or run(*args))
+    module = module.clone(capture=fa.Capture(weights=True))
+    device_step.DeviceStep(module, [params], device_step.AttentionProgram()).begin(given)
+    program = run.lower(*calls[0]).compile().as_text()
     entry = program[program.index("ENTRY") :]
     inner = sorted(re.findall(r"= f32\[([\d,]*\b97\b[\d,]*)\]\S* parameter", entry))
     assert inner == ["8,97"] * 2 + ["97"] * 2 + ["97,8"] * 2
@@ -199,8 +201,8 @@ def test_texts_that_share_rows_under_windows_of_attention(modern, texts) -> None
     """The window of a layer goes by positions of the row, and no text sees its neighbour."""
     one = jax.devices()[:1]
     lengths = [(len(modern.read([text]).metadata.tokens[0]),) for text in texts]
-    room = room_for([modern], MAPS, 1, 512)
-    assert any(batch.packed for batch in planned(lengths, modern.limit, room))
+    budget = batch_budget([modern], 1, 512)._replace(packs=True)
+    assert any(batch.packed for batch in planned(lengths, modern.limit, budget))
     found = fa.extract(modern, texts, capture=MAPS, batch_tokens=512, devices=one)
     for text, trace in zip(texts, found, strict=True):
         check_same(trace, modern.trace(text, capture=MAPS), 2e-6)
@@ -268,11 +270,11 @@ def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
     capture, one = fa.Capture(stats=("max",)), jax.devices()[:1]
-    before = device_step.see._cache_size()
+    before = device_step.run_program._cache_size()
     fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=one)
-    assert device_step.see._cache_size() - before <= 2  # of one width, and the last batch
+    assert device_step.run_program._cache_size() - before <= 2  # of one width, and the last batch
     fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=one)
-    assert device_step.see._cache_size() - before <= 2
+    assert device_step.run_program._cache_size() - before <= 2
 
 
 def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
@@ -283,7 +285,7 @@ def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
 def test_batches_have_each_row_once_and_little_padding() -> None:
     lengths, cost = drawn_lengths(5000), Cost(compiling=500, attending=10**6)
     for packs, padding, shapes in ((False, 1.25, 30), (True, 1.03, 12)):
-        batches = planned(lengths, 512, Room(2048, 4, cost, packs))
+        batches = planned(lengths, 512, BatchBudget(2048, 4, cost, packs))
         assert sorted(place.text for b in batches for place in b.places) == list(range(5000))
         for batch in batches:
             used = np.zeros((batch.rows, batch.widths[0]), int)
@@ -300,8 +302,8 @@ def test_batches_have_each_row_once_and_little_padding() -> None:
 @pytest.mark.parametrize("length", [300, 40])
 def test_rows_are_shared_only_where_that_costs_less(length: int) -> None:
     """Two texts of 300 tokens need a row of 600, in which each attends to twice as many keys."""
-    room = Room(1024, 1, Cost(compiling=500, attending=64), packs=True)
-    (batch, *_) = planned([(length,)] * 40, 2048, room)
+    budget = BatchBudget(1024, 1, Cost(compiling=500, attending=64), packs=True)
+    (batch, *_) = planned([(length,)] * 40, 2048, budget)
     assert batch.packed == (length == 40) or batch.widths == (length,)
     assert not batch.packed or length == 40
 
@@ -309,7 +311,7 @@ def test_rows_are_shared_only_where_that_costs_less(length: int) -> None:
 def test_targets_longer_than_their_sources_have_room() -> None:
     rng = np.random.default_rng(2)
     lengths = [(int(a), int(b)) for a, b in rng.integers(1, 100, (300, 2))]
-    for batch in planned(lengths, 128, Room(1024, 1, Cost(500, 64), packs=False)):
+    for batch in planned(lengths, 128, BatchBudget(1024, 1, Cost(500, 64), packs=False)):
         for text, _, start in batch.places:
             assert not start
             assert all(n <= w for n, w in zip(lengths[text], batch.widths, strict=True))

@@ -12,7 +12,7 @@ import pytest
 
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import UnavailableError
-from flaxattn.pipeline.prefetch import PATIENCE, Ahead
+from flaxattn.pipeline.prefetch import PATIENCE, TokenPrefetch
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
 
 # Starting a process imports jax, which takes seconds.
@@ -32,7 +32,7 @@ def children() -> list[int]:
 
 
 def test_processes_read_as_a_thread_does_and_end(bert) -> None:
-    with Ahead(bert) as thread, Ahead(bert, workers=2) as processes:
+    with TokenPrefetch(bert) as thread, TokenPrefetch(bert, workers=2) as processes:
         expected = [row for rows in thread.read(some(200)) for row in rows]
         found = [row for rows in processes.read(some(200)) for row in rows]
         assert len(children()) == 2
@@ -53,7 +53,7 @@ def test_processes_read_as_a_thread_does_and_end(bert) -> None:
     ids=["killed", "hangs"],
 )
 def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
-    with Ahead(bert, workers=1) as ahead:
+    with TokenPrefetch(bert, workers=1) as ahead:
         assert len(list(ahead.read(some(1)))) == 1
         ahead._processes[0]._patience = 3  # a shorter one would not suffice to start
         os.kill(children()[0], kind)
@@ -67,7 +67,7 @@ def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
 
 def test_a_text_that_a_worker_cannot_read_is_named(bert) -> None:
     texts = ["the cat"] * 70 + ["bad \ud800"] + ["the"] * 70
-    with Ahead(bert, workers=1) as ahead:
+    with TokenPrefetch(bert, workers=1) as ahead:
         rows = [row for group in ahead.read(groups(texts)) for row in group]
     errors = {n: row for n, row in enumerate(rows) if isinstance(row, TextError)}
     assert list(errors) == [70] and str(errors[70]).startswith("text 70 is not valid")

@@ -481,15 +481,15 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
     most, shard = ((2, 4), (1, 4), (3, 4), (1, 2), (1, 14))[trial // 2]
     sizes: list[int] = []
     refused = "RESOURCE_EXHAUSTED: out of memory" if trial % 2 == 0 else ""
-    see = device_step.see
+    run = device_step.run_program
 
-    def scarce(module: Any, params: Any, given: Any, *others: Any) -> Any:
+    def scarce(module: Any, program: Any, params: Any, given: Any, *others: Any) -> Any:
         sizes.append(len(given["input_ids"]))
         if sizes[-1] > most:
             raise MemoryError(refused)
-        return see(module, params, given, *others)
+        return run(module, program, params, given, *others)
 
-    monkeypatch.setattr(device_step, "see", scarce)
+    monkeypatch.setattr(device_step, "run_program", scarce)
     extract(tmp_path / "s", shard_texts=shard)
     assert max(sizes) > most >= sizes[-1]
     check_close(tmp_path / "s", list(fa.open_store(undisturbed)))
@@ -502,7 +502,7 @@ def test_no_memory_at_all_is_told_and_leaves_whole_shards(
     from flaxattn.pipeline import device_step
 
     with monkeypatch.context() as patch, pytest.raises(UnavailableError) as error:
-        patch.setattr(device_step, "see", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        patch.setattr(device_step, "run_program", lambda *_: (_ for _ in ()).throw(MemoryError()))
         patch.setattr(device_step.DeviceStep, "_bytes", lambda *_: 0)
         extract(tmp_path / "s")
     assert str(error.value).startswith("out of memory with a batch of ")
@@ -521,7 +521,7 @@ def test_a_lost_worker_names_its_texts_and_the_same_call_goes_on(
 ) -> None:
     """F13: a worker is killed, hangs or fails at once or later; told within a minute."""
     kind = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)[trial % 3]
-    monkeypatch.setattr("flaxattn.pipeline.prefetch.Ahead.__init__.__defaults__", (0, 20.0))
+    monkeypatch.setattr("flaxattn.pipeline.prefetch.TokenPrefetch.__init__.__defaults__", (0, 20.0))
 
     def kill() -> None:
         while not (children := multiprocessing.active_children()):
