@@ -27,6 +27,7 @@ from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.device_step import Arguments, run_program
 from flaxattn.pipeline.hidden_states import states_of
+from flaxattn.pipeline.prefetch import in_background
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pipeline.text_sizes import sides
@@ -286,8 +287,9 @@ def _read(
         model.read("a")  # says that a tokenizer is missing
     assert reader is not None
     low, high = options.lengths or (0, _LONGEST)
-    for some in groups_of(texts, TOGETHER):
-        for text, reading in tokenize_each(model, some, options.truncate, options.problems):
+
+    def read(group: Sequence[Text]) -> Iterator[TokenizedText]:
+        for text, reading in tokenize_each(model, group, options.truncate, options.problems):
             if text.text_b is not None:
                 raise InputError(
                     f"text {text.id!r} is a pair, and search reads single texts\n"
@@ -298,6 +300,9 @@ def _read(
                 continue
             offsets = reader.encode(text.text, max_length=_LONGEST).offsets[0][:size]
             yield TokenizedText(text, reading, offsets)
+
+    groups = in_background(lambda group: [*read(group)], groups_of(texts, TOGETHER))
+    yield from itertools.chain.from_iterable(groups)
 
 
 def _windows(reads: Iterable[TokenizedText]) -> Iterator[list[TokenizedText]]:

@@ -6,6 +6,7 @@ One vector per text, in memory. Vectors of single tokens, on disk, are in `build
 """
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.batches import Batch
 from flaxattn.pipeline.device_step import Arguments
 from flaxattn.pipeline.hidden_states import arguments, last_of, state_number, states_of
+from flaxattn.pipeline.prefetch import in_background
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pipeline.run import ModelRunner, mesh_of
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
@@ -123,15 +125,16 @@ def embed(
     reader, prepare, unpooled = _prepared(model, recipe, prompt_name)
     cut_short = 0
     found: list[np.ndarray] = []
-    for start in range(0, len(texts), _WINDOW):
-        numbered = plain_texts(texts[start : start + _WINDOW], None, start)
-        some = groups_of(map(prepare, numbered), TOGETHER)
-        cuts = truncate or recipe.prepares
-        rows = [row for group in some for row in tokenize(reader, group, cuts)]
+    numbered = plain_texts(texts, None)
+    cuts = truncate or recipe.prepares
+    groups = groups_of(map(prepare, numbered), TOGETHER)
+    every = in_background(lambda group: tokenize(reader, group, cuts), groups)
+    for rows in groups_of(itertools.chain.from_iterable(every), _WINDOW):
+        some = numbered[len(found) : len(found) + len(rows)]
         cut_short += sum(any(row.metadata.truncated) for row in rows)
         shares = [
-            np.stack([_shares(row, name, start + i, weights, unpooled) for name in recipe.poolings])
-            for i, row in enumerate(rows)
+            np.stack([_shares(row, n, text.index, weights, unpooled) for n in recipe.poolings])
+            for text, row in zip(some, rows, strict=True)
         ]
 
         def inputs(
@@ -142,7 +145,7 @@ def embed(
             return {**arguments(model, rows, batch), _SHARES: _laid_out(shares, batch)}
 
         window: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        for text, _, (pooled,) in runner.run(rows, numbered, inputs=inputs):
+        for text, _, (pooled,) in runner.run(rows, some, inputs=inputs):
             window[text] = pooled.reshape(-1).copy()
         found += window
     if cut_short and not truncate:

@@ -14,6 +14,7 @@ from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR, Sentence
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
+from flaxattn.pipeline.prefetch import in_background
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -41,12 +42,14 @@ def windows(
     model: Pretrained,
     texts: Iterable[Text],
     reading: ReadingOptions = DEFAULTS,
-    size: int = WINDOW,
+    size: int | None = None,
 ) -> Iterator[list[LabelledText]]:
-    """Read texts, up to `size` at a time, in order."""
+    """Read texts in order, up to `size` at a time, which is `WINDOW` by default."""
+    size = WINDOW if size is None else size
     window: list[LabelledText] = []
-    for group in groups_of(itertools.islice(texts, reading.limit), TOGETHER):
-        window += label_texts(model, group, reading)
+    groups = groups_of(itertools.islice(texts, reading.limit), TOGETHER)
+    for labelled in in_background(lambda group: label_texts(model, group, reading), groups):
+        window += labelled
         if len(window) + TOGETHER > size:
             yield window
             window = []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Texts read ahead of the device: by a thread, or by worker processes that are watched.
+"""Tokenize texts in the background: in a thread, or in worker processes that are watched.
 
 A worker that dies, fails or says nothing for too long ends the work with an error that names its
 texts; nothing waits forever. Each process is served by a thread of its own, so that it is known at
@@ -12,11 +12,11 @@ import dataclasses
 import itertools
 import multiprocessing
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import UnavailableError
@@ -26,6 +26,31 @@ from flaxattn.pretrained.readings import TokenizedTexts
 
 PATIENCE = 50.0  # seconds that a worker may be silent; with its end and the message under 60
 _DEPTH = 64  # groups of texts that are read ahead
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def compute_ahead(
+    pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterable[T]
+) -> Iterator[R]:
+    """Yield `function(item)` for each item in order, computed in a pool, some items ahead."""
+    waiting: collections.deque[Future[R]] = collections.deque()
+    rest = iter(items)
+    while True:
+        for item in itertools.islice(rest, _DEPTH - len(waiting)):
+            waiting.append(pool.submit(function, item))
+        if not waiting:
+            return
+        yield waiting.popleft().result()
+
+
+def in_background(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield `function(item)` for each item in order, computed in a thread of its own."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="flaxattn-read")
+    try:
+        yield from compute_ahead(pool, function, items)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 class TokenPrefetch:
@@ -71,14 +96,7 @@ class TokenPrefetch:
 
     def read(self, groups: Iterable[list[Text]]) -> Iterator[list[TokenizedTexts | TextError]]:
         """The rows of each group of texts, in order, or why a text cannot be read."""
-        waiting: collections.deque[Future[list[TokenizedTexts | TextError]]] = collections.deque()
-        rest = iter(groups)
-        while True:
-            for texts in itertools.islice(rest, _DEPTH - len(waiting)):
-                waiting.append(self._pool.submit(self._one, texts))
-            if not waiting:
-                return
-            yield waiting.popleft().result()
+        return compute_ahead(self._pool, self._one, groups)
 
     def _one(self, texts: list[Text]) -> list[TokenizedTexts | TextError]:
         if not self._workers:

@@ -175,13 +175,13 @@ def test_what_cannot_be_measured_is_told() -> None:
 def test_only_what_a_score_needs_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     from flaxattn.measures import head_scores
 
-    captures, made = [], head_scores.DeviceStep
+    captures, made = [], head_scores.ModelRunner
 
-    def step(module_: Any, params: Any, capture: Any, *rest: Any) -> Any:
+    def runner(models: Any, program: Any, capture: Any, **options: Any) -> Any:
         captures.append(capture)
-        return made(module_, params, capture, *rest)
+        return made(models, program, capture, **options)
 
-    monkeypatch.setattr(head_scores, "DeviceStep", step)
+    monkeypatch.setattr(head_scores, "ModelRunner", runner)
     fa.measure(fa.from_pretrained("tiny-bert"), ["mean next", "mean sep"], ["a b c"])
     (capture,) = captures
     assert [getattr(item, "name", item) for item in capture.stats] == ["next", "received"]
