@@ -267,13 +267,12 @@ class DeviceStep:
         sides = (given[name] for name in given if name.endswith("input_ids"))
         widths = sorted({array.shape[1] for array in sides}, reverse=True)
         shape = " x ".join(str(n) for n in (size, *widths))
-        less = (
-            "ask for less: fewer layers or heads, statistics instead of weights, dtype=uint8\nor "
-        )
+        less = "fewer layers or heads, statistics instead of weights, dtype=uint8"
+        advice = f"ask for less: {less}\nor " if self._program == AttentionProgram() else ""
         raise UnavailableError(
             f"out of memory with a batch of {shape}, after halving it {self.halvings} times; what "
             f"is kept of it takes {self._bytes(given, size):,} bytes\n"
-            f"{less}give shorter texts, or a lower batch_tokens from the start"
+            f"{advice}give shorter texts, or a lower batch_tokens from the start"
         ) from error
 
     def _bytes(self, given: Arguments, rows: int) -> int:

@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 
 import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
-from flaxattn.errors import InputError, UnavailableError
+from flaxattn.errors import InputError
 from flaxattn.models.bert import Bert
 from flaxattn.pipeline import device_step
 from flaxattn.pipeline.batches import BatchBudget, planned
@@ -349,35 +349,6 @@ def test_widths_stay_within_the_limit() -> None:
     assert widths_shared([5] * 100 + [700], 1000, Cost(10**6, 64)) == (768,)
 
 
-@pytest.fixture
-def scarce(monkeypatch) -> Callable[[int], list[int]]:
-    """Memory for batches of a few rows only; gives the sizes that were tried."""
-
-    def at_most(rows: int) -> list[int]:
-        tried: list[int] = []
-        run = device_step.DeviceStep._run
-
-        def limited(self: Any, given: Any) -> Any:
-            tried.append(len(given["input_ids"]))
-            if tried[-1] > rows:
-                raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
-            return run(self, given)
-
-        monkeypatch.setattr(device_step.DeviceStep, "_run", limited)
-        return tried
-
-    return at_most
-
-
-def test_out_of_memory_halves_the_batch(bert, texts, alone, scarce) -> None:
-    tried = scarce(4)
-    one_device = jax.devices()[:1]
-    found = fa.extract(bert, texts * 8, capture=MAPS, batch_tokens=768, devices=one_device)
-    for one, other in zip(found, alone * 8, strict=True):
-        check_same(one, other)
-    assert tried[:3] == [16, 8, 4] and max(tried[3:]) == 4
-
-
 @pytest.mark.slow
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
     fetched, failed = device_step.DeviceStep._fetched, []
@@ -393,20 +364,6 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
     assert failed
-
-
-def test_after_four_halvings_it_stops(bert, texts, scarce) -> None:
-    tried = scarce(0)
-    with pytest.raises(
-        UnavailableError, match="batch of 1 x 48, after halving it 4 times"
-    ) as caught:
-        fa.extract(bert, texts * 8, capture=MAPS, batch_tokens=768, devices=jax.devices()[:1])
-    assert len(tried) == 5
-    lines = str(caught.value).splitlines()
-    assert len(lines) <= 3
-    # Weights, entropy, received and the sieve of 2 layers and 2 heads.
-    assert f"takes {4 * (48 * 48 + 3 * 48) * 4:,} bytes" in lines[0]
-    assert "fewer layers or heads, statistics" in lines[1]
 
 
 def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
