@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers per head, measured on the weights of a trace: where a head looks, how far, how sharply.
+"""Numbers per head, measured on dense maps: where a head looks, how far, how sharply.
 
-The measures follow Clark et al. (2019), sections 3.1 to 3.3: a mean over the real queries of each
-sequence, then over sequences. They describe; they test no hypothesis and name no role for certain.
+Measures of attention follow Clark et al. (2019), sections 3.1 to 3.3: a mean over the real queries
+of each sequence, then over sequences. They describe; they test no hypothesis and name no role for
+certain. Attribution maps, whose rows do not sum to one and may be below zero, are measured by the
+shares of absolute values. Shares over many texts are scores, see `score_terms`.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,6 +23,11 @@ from flaxattn.trace.trace import Trace
 MAJORITY = 0.5
 # Clark et al. call heads above 3.8 nats broad, at 128 tokens: 0.78 of the largest entropy there.
 _BROAD = 0.78
+MAP_MEASURES = ("own", "previous", "next", "first", "special", "strongest", "entropy", "total")
+"""Names of the measures of attribution maps."""
+FEWEST = 3
+"""Queries with an earlier occurrence that a text must have for a share to be known."""
+_OFFSETS = {"next": 1, "previous": -1, "own": 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,17 +169,9 @@ def _measure_cross(
     """Measures of one pair without padding, averaged over what was written."""
     if not weights.size:
         raise InputError("A sequence of the trace is all padding; there is nothing to measure.")
-    unknown = np.full(weights.shape[:2], np.nan)
-    first = weights[..., 0].mean(-1)
-    weights, mean = _rows(weights, exclude_first)
-    entropy = mean(entropies(weights))
-    return {
-        "strongest": mean(weights.max(-1)),
-        "first": first,
-        "delimiter": unknown if special is None else mean(weights[..., special].sum(-1)),
-        "entropy": entropy,
-        "relative_entropy": entropy / np.log(max(weights.shape[-1] - exclude_first, 2)),
-    }
+    found = measure(weights, special, square=False, exclude_first=exclude_first)
+    names = [field.name for field in dataclasses.fields(CrossMeasures)]
+    return {name: array for name, array in found.items() if name in names}
 
 
 def _real(mask: Bool[np.ndarray, "B S"] | None, b: int, length: int) -> np.ndarray:
@@ -203,7 +202,9 @@ def _measure_sequence(
     weights = np.stack([np.asarray(layer)[b][:, real][:, :, real] for layer in attentions])
     special = None if trace.special is None else np.asarray(trace.special)[b, real]
     segments = None if trace.segments is None else np.asarray(trace.segments)[b, real]
-    return measure(weights, special, segments, exclude_first=exclude_first)
+    found = measure(weights, special, segments, exclude_first=exclude_first)
+    names = [field.name for field in dataclasses.fields(HeadMeasures)]
+    return {name: array for name, array in found.items() if name in names}
 
 
 def measure(
@@ -211,28 +212,89 @@ def measure(
     special: Bool[np.ndarray, " K"] | None = None,
     segments: Int[np.ndarray, " K"] | None = None,
     *,
+    square: bool = True,
     exclude_first: bool = False,
 ) -> dict[str, Float[np.ndarray, "*heads"]]:
-    """Measure square attention maps of one sequence without padding."""
-    length = weights.shape[-1]
-    offset = np.arange(length) - np.arange(length)[:, None]
-    unknown = np.full(weights.shape[:-2], np.nan)
+    """Measure attention maps of one sequence without padding; of a pair with `square=False`."""
     first = weights[..., 0].mean(-1)
     weights, mean = _rows(weights, exclude_first)
+    found = {**_means(weights, mean, special, segments, square), "first": first}
+    longest = np.log(max(weights.shape[-1] - exclude_first, 2))
+    return {**found, "relative_entropy": found["entropy"] / longest}
 
-    def share(chosen: Bool[np.ndarray, "#Q K"]) -> np.ndarray:
-        return mean(np.sum(weights, axis=-1, where=chosen))
 
-    entropy = mean(entropies(weights))
+def map_measures(
+    maps: Float[np.ndarray, "*heads Q K"],
+    special: Bool[np.ndarray, " K"] | None,
+    *,
+    square: bool,
+) -> dict[str, Float[np.ndarray, "*heads"]]:
+    """Measure attribution maps of one text, by shares of the absolute values of each row.
+
+    Rows of zeros do not count; a map of zeros has no measures but its total.
+    """
+    maps = np.asarray(maps, np.float64)
+    size = np.abs(maps).sum(-1, keepdims=True)
+    shares = np.divide(np.abs(maps), size, out=np.zeros_like(maps), where=size > 0)
+    counted = size[..., 0] > 0
+    count = counted.sum(-1)
+
+    def mean(rows: np.ndarray) -> np.ndarray:
+        total = np.sum(rows, axis=-1, where=counted)
+        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+    found = _means(shares, mean, special, None, square)
+    found |= {"special": found["delimiter"], "first": mean(shares[..., 0])}
+    found["total"] = maps.sum(-1).mean(-1)
+    return {name: found[name] for name in MAP_MEASURES}
+
+
+def _means(
+    shares: Float[np.ndarray, "*heads Q K"],
+    mean: Callable[[np.ndarray], np.ndarray],
+    special: Bool[np.ndarray, " K"] | None,
+    segments: Int[np.ndarray, " K"] | None,
+    square: bool,
+) -> dict[str, Float[np.ndarray, "*heads"]]:
+    """Means over queries; nan where special tokens, segments or offsets are not known."""
+    unknown = np.full(shares.shape[:-2], np.nan)
+    queries, keys = shares.shape[-2:]
+    offset = np.arange(keys) - np.arange(queries)[:, None]
     same = None if segments is None else segments == segments[:, None]
-    return {
-        "next": share(offset == 1),
-        "previous": share(offset == -1),
-        "own": share(offset == 0),
-        "first": first,
-        "delimiter": unknown if special is None else share(special[None]),
-        "same_segment": unknown if same is None else share(same),
-        "entropy": entropy,
-        "relative_entropy": entropy / np.log(max(length - exclude_first, 2)),
-        "distance": mean(np.sum(weights * np.abs(offset), axis=-1)),
+    sets = {
+        **{name: offset == step if square else None for name, step in _OFFSETS.items()},
+        "delimiter": None if special is None else special[None],
+        "same_segment": same,
     }
+    found = {
+        name: unknown if keys is None else mean(np.sum(shares, axis=-1, where=keys))
+        for name, keys in sets.items()
+    }
+    distance = mean(np.sum(shares * np.abs(offset), axis=-1)) if square else unknown
+    return {
+        **found,
+        "strongest": mean(shares.max(-1)),
+        "entropy": mean(entropies(shares)),
+        "distance": distance,
+    }
+
+
+def repeated_token_shares(
+    weights: Float[np.ndarray, "*heads Q Q"], tokens: Sequence[str]
+) -> dict[str, Float[np.ndarray, "*heads"]]:
+    """Measure attention on earlier occurrences of the query's token, and on the tokens after them.
+
+    Of causal maps; the heads are those that `detect_heads` scores on repeated random tokens.
+    """
+    if np.any(np.triu(np.nan_to_num(weights, nan=1), 1)):
+        return {}
+    ids = np.unique(np.asarray(tokens, object).astype(str), return_inverse=True)[1]
+    same = np.tril(ids[:, None] == ids, -1)
+    after = np.zeros_like(same)
+    after[:, 1:] = same[:, :-1]
+    found = {}
+    for name, keys in (("duplicate", same), ("induction", np.tril(after, -1))):
+        queries = keys.any(-1)
+        if queries.sum() >= FEWEST:
+            found[name] = np.sum(weights, axis=-1, where=keys)[..., queries].mean(-1)
+    return found

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure attribution maps of a model over texts, per text and head: `weights`.
 
-Maps are made in `flaxattn.attribution` and measured in `flaxattn.measures.map_measures`.
+Maps are made in `flaxattn.attribution` and measured in `flaxattn.measures.head_measures`.
 """
 
 import functools
@@ -21,7 +21,7 @@ from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.map_measures import map_measures
+from flaxattn.measures.head_measures import map_measures
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.memory_estimate import memory_sentence
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting

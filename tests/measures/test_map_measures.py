@@ -5,8 +5,7 @@
 import numpy as np
 import pytest
 
-from flaxattn.measures.head_measures import measure
-from flaxattn.measures.map_measures import NAMES, map_measures
+from flaxattn.measures.head_measures import MAP_MEASURES, map_measures, measure
 
 
 def test_of_attention_they_are_those_of_stats():
@@ -14,7 +13,7 @@ def test_of_attention_they_are_those_of_stats():
     special = np.array([True, False, False, False, False, True])
     found = map_measures(weights, special, square=True)
     known = measure(weights, special)
-    assert tuple(found) == NAMES
+    assert tuple(found) == MAP_MEASURES
     for name in ("own", "previous", "next", "first", "entropy"):
         np.testing.assert_allclose(found[name], known[name], err_msg=name)
     np.testing.assert_allclose(found["special"], known["delimiter"])
@@ -26,7 +25,7 @@ def test_size_and_sign_change_no_share_and_empty_rows_do_not_count():
     maps = np.random.default_rng(1).normal(size=(2, 4, 4))
     found = map_measures(maps, None, square=True)
     more = map_measures(np.concatenate([-3 * maps, np.zeros((2, 1, 4))], 1), None, square=True)
-    for name in NAMES[:-1]:
+    for name in MAP_MEASURES[:-1]:
         np.testing.assert_allclose(found[name], more[name], err_msg=name)
     np.testing.assert_allclose(more["total"], -3 * maps.sum((-1, -2)) / 5)
     assert np.isnan(found["special"]).all()

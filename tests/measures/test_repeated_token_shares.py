@@ -5,7 +5,7 @@
 import numpy as np
 import pytest
 
-from flaxattn.measures.repeated_token_shares import repeated_token_shares
+from flaxattn.measures.head_measures import repeated_token_shares
 
 TOKENS = list("abcabcaab")
 

@@ -22,9 +22,9 @@ from flaxattn.measures.head_measures import (
     HeadMeasures,
     cross_measures,
     head_measures,
+    repeated_token_shares,
 )
 from flaxattn.measures.head_similarity import head_likeness
-from flaxattn.measures.repeated_token_shares import repeated_token_shares
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
