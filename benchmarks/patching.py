@@ -22,11 +22,10 @@ import jax
 import numpy as np
 
 import flaxattn as fa
-from flaxattn.attribution.patch_metrics import scores_at
-from flaxattn.attribution.patch_programs import Changes, PatchProgram, Sweep, patch_batch
-from flaxattn.attribution.patch_task import patch_task
+from flaxattn.attribution.patch_task import patch_task, scores_at
+from flaxattn.attribution.patching import Changes, PatchProgram, Sweep, patch_batch
 from flaxattn.models.bert import BertForMaskedLM
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 
 def base(like):

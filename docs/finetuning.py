@@ -26,11 +26,11 @@ from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
 from flaxattn.measures.compare_heads import Comparison
-from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_changes import role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.reading_options import ReadingOptions

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flaxattn.attribution.attribution_maps import attention_norms as attention_norms
     from flaxattn.attribution.attribution_maps import effective_attention as effective_attention
     from flaxattn.attribution.attribution_maps import value_zeroing as value_zeroing
-    from flaxattn.attribution.contribution_maps import contributions as contributions
+    from flaxattn.attribution.contributions import contributions as contributions
     from flaxattn.attribution.faithfulness import Faithfulness as Faithfulness
     from flaxattn.attribution.faithfulness import faithfulness as faithfulness
     from flaxattn.attribution.head_circuits import head_circuits as head_circuits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flaxattn.attribution.head_losses import head_task as head_task
     from flaxattn.attribution.logit_contributions import logit_contributions as logit_contributions
     from flaxattn.attribution.logit_lens import logit_lens as logit_lens
-    from flaxattn.attribution.patch_request import PatchRequest as PatchRequest
+    from flaxattn.attribution.patch_task import PatchRequest as PatchRequest
     from flaxattn.attribution.patching import patch as patch
     from flaxattn.attribution.relevance import chefer_relevance as chefer_relevance
     from flaxattn.attribution.relevance import relevance as relevance
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flaxattn.attribution.token_losses import token_losses as token_losses
     from flaxattn.attribution.token_scores import token_scores as token_scores
     from flaxattn.corpus.sample_files import sample_files as sample_files
-    from flaxattn.corpus.sample_treebank import sample_treebank as sample_treebank
+    from flaxattn.corpus.sample_files import sample_treebank as sample_treebank
     from flaxattn.corpus.text_pairs import TextPair as TextPair
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from flaxattn.measures.head_roles import head_roles as head_roles
     from flaxattn.measures.head_roles import head_stats as head_stats
     from flaxattn.measures.head_roles import measure as measure
-    from flaxattn.measures.head_search import index_heads as index_heads
-    from flaxattn.measures.head_search import search_heads as search_heads
     from flaxattn.measures.induction import detect_heads as detect_heads
     from flaxattn.measures.patterns import head_patterns as head_patterns
     from flaxattn.measures.read_report import read_report as read_report
+    from flaxattn.measures.search import index_heads as index_heads
+    from flaxattn.measures.search import search_heads as search_heads
     from flaxattn.models.bert_config import BertConfig as BertConfig
     from flaxattn.models.decoder_config import DecoderConfig as DecoderConfig
     from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
     from flaxattn.models.rnn_config import RnnConfig as RnnConfig
     from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
     from flaxattn.models.t5_config import T5Config as T5Config
-    from flaxattn.pipeline.answer_question import answer_question as answer_question
-    from flaxattn.pipeline.classify import classify as classify
     from flaxattn.pipeline.embed import embed as embed
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
     from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
     from flaxattn.pipeline.reading_options import ReadingOptions as ReadingOptions
+    from flaxattn.pipeline.task_predictions import answer_question as answer_question
+    from flaxattn.pipeline.task_predictions import classify as classify
     from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
+    from flaxattn.pretrained.from_pretrained import untrained as untrained
     from flaxattn.pretrained.head_projections import head_projections as head_projections
     from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
-    from flaxattn.pretrained.untrained import untrained as untrained
     from flaxattn.probes.head_coreference import head_coreference as head_coreference
     from flaxattn.probes.head_probe import apply_probe as apply_probe
     from flaxattn.probes.head_probe import head_probe as head_probe
@@ -140,7 +140,7 @@ _HOMES = {
     "Intervention": "flaxattn.models.interventions",
     "OnlineMoments": "flaxattn.pipeline.online_moments",
     "PageOptions": "flaxattn.reports.evidence",
-    "PatchRequest": "flaxattn.attribution.patch_request",
+    "PatchRequest": "flaxattn.attribution.patch_task",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
     "ReadingOptions": "flaxattn.pipeline.reading_options",
     "Report": "flaxattn.reports.report",
@@ -153,7 +153,7 @@ _HOMES = {
     "Trace": "flaxattn.trace.trace",
     "ablate": "flaxattn.attribution.ablation",
     "ablation_report": "flaxattn.reports.ablation",
-    "answer_question": "flaxattn.pipeline.answer_question",
+    "answer_question": "flaxattn.pipeline.task_predictions",
     "applied_probe_report": "flaxattn.reports.probed_states",
     "apply_probe": "flaxattn.probes.head_probe",
     "atlas_view": "flaxattn.views.trace_views",
@@ -162,11 +162,11 @@ _HOMES = {
     "attention_norms": "flaxattn.attribution.attribution_maps",
     "chefer_relevance": "flaxattn.attribution.relevance",
     "circuits_report": "flaxattn.reports.circuits",
-    "classify": "flaxattn.pipeline.classify",
+    "classify": "flaxattn.pipeline.task_predictions",
     "compare": "flaxattn.reports.compare",
     "compare_traces": "flaxattn.measures.divergence",
     "compare_view": "flaxattn.views.trace_views",
-    "contributions": "flaxattn.attribution.contribution_maps",
+    "contributions": "flaxattn.attribution.contributions",
     "coreference_report": "flaxattn.reports.probed_heads",
     "detect_heads": "flaxattn.measures.induction",
     "effective_attention": "flaxattn.attribution.attribution_maps",
@@ -193,7 +193,7 @@ _HOMES = {
     "head_task": "flaxattn.attribution.head_losses",
     "head_view": "flaxattn.views.trace_views",
     "heads_report": "flaxattn.reports.heads",
-    "index_heads": "flaxattn.measures.head_search",
+    "index_heads": "flaxattn.measures.search",
     "kernels": "flaxattn.kernels",
     "label_probe": "flaxattn.probes.head_probe",
     "label_report": "flaxattn.reports.probed_states",
@@ -233,10 +233,10 @@ _HOMES = {
     "roles_report": "flaxattn.reports.roles",
     "rollout": "flaxattn.attribution.rollout",
     "sample_files": "flaxattn.corpus.sample_files",
-    "sample_treebank": "flaxattn.corpus.sample_treebank",
+    "sample_treebank": "flaxattn.corpus.sample_files",
     "save_figure": "flaxattn.views.figures.save_figure",
     "save_probe": "flaxattn.probes.probe_file",
-    "search_heads": "flaxattn.measures.head_search",
+    "search_heads": "flaxattn.measures.search",
     "site_values": "flaxattn.models.interventions",
     "stats_report": "flaxattn.reports.stats",
     "structural_probe": "flaxattn.probes.head_probe",
@@ -244,7 +244,7 @@ _HOMES = {
     "text_view": "flaxattn.views.trace_views",
     "token_losses": "flaxattn.attribution.token_losses",
     "token_scores": "flaxattn.attribution.token_scores",
-    "untrained": "flaxattn.pretrained.untrained",
+    "untrained": "flaxattn.pretrained.from_pretrained",
     "value_zeroing": "flaxattn.attribution.attribution_maps",
     "weights": "flaxattn.reports.weights",
     "with_interventions": "flaxattn.models.interventions",

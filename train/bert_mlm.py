@@ -28,13 +28,13 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.modernbert import ModernBertForMaskedLM
+from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace

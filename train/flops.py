@@ -9,9 +9,8 @@ recomputed layer counts once, an addition never.
 import jax
 
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
 
 # Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
 # state them without sparsity. jax lists a TPU v4 or later by chip.

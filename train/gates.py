@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 

@@ -30,10 +30,10 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles

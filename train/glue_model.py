@@ -17,13 +17,12 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
-from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.train import gates
 from flaxattn.train.glue_data import GlueBatch

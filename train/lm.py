@@ -27,7 +27,7 @@ from flaxattn.errors import InputError
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
-from flaxattn.pretrained import generation_config, model_directory
+from flaxattn.pretrained import decoding_settings, model_directory
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_byte_bpe
@@ -130,7 +130,7 @@ def train_lm(
                 trained,
                 dtype=recipe.save_dtype,
                 tokenizer=data.tokenizer,
-                further=generation_config.files(data.base and data.base.generation),
+                further=decoding_settings.files(data.base and data.base.generation),
             )
             kind = "GPT-2" if recipe.architecture == GPT2 else f"decoder ({recipe.architecture})"
             fine_tuned = f"{recipe.model} fine-tuned on text" if recipe.model else ""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.lines import kind_of
-from flaxattn.corpus.parallel import read_parallel
 from flaxattn.corpus.rows import Row, read_rows, text_of
+from flaxattn.corpus.texts import read_parallel
 from flaxattn.errors import InputError
 
 _TABLES = ("tsv", "csv", "jsonl", "parquet")

@@ -16,8 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.attribution.contribution_maps import Maps, TextMaps, contributions
-from flaxattn.attribution.contributions import zeroing_shares
+from flaxattn.attribution.contributions import Maps, TextMaps, contributions, zeroing_shares
 from flaxattn.attribution.relevance import sizes_of, slopes_of_losses, weight_gradients
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
@@ -26,8 +25,8 @@ from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.head_projections import output_projections
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.text_lists import text_list
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace

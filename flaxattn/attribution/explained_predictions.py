@@ -25,9 +25,9 @@ from flaxattn.models.layers import at_positions
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.text_lists import paired_lists
 from flaxattn.text.tokenizer import Tokenizer
 

@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from flaxattn.attribution.attribution_maps import zeroing_of
-from flaxattn.attribution.contribution_maps import TextMaps, contributions
+from flaxattn.attribution.contributions import TextMaps, contributions
 from flaxattn.attribution.explained_predictions import Prediction, TokenScore, predictions
-from flaxattn.attribution.generic_relevance import generic_relevance
 from flaxattn.attribution.relevance import (
     Slopes,
+    generic_relevance,
     recorded,
     sizes_of,
     slopes_of,
@@ -38,8 +38,8 @@ from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.result_table import ResultTable, columns_of
-from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
 RANDOM = "random"

@@ -20,10 +20,10 @@ from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.losses import cross_entropy
 from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.text_lists import paired_lists
 from flaxattn.text.tokenizer import Tokenizer
 

@@ -18,7 +18,7 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import Float, Int
 
-from flaxattn.attribution.model_norms import norm_of
+from flaxattn.attribution.circuit_weights import norm_of
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.layer_stack import Stack

@@ -20,15 +20,14 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.layer_stack import Stack
 from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import MASKED_LM
 from flaxattn.pretrained.next_tokens import next_targets, ranked
 from flaxattn.pretrained.nonfinite_error import refusal
-from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.pretrained.pretrained_model import Pretrained, tokens_of
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import tokens_of
 from flaxattn.text.text_lists import text_list
-from flaxattn.trace.layer_predictions import LogitLens
+from flaxattn.trace.token_predictions import LogitLens
 
 
 class _Ranked(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from flaxattn.attribution.patch_request import PatchRequest
+from flaxattn.attribution.patch_task import PatchRequest
 from flaxattn.corpus.text_pairs import TextPair
 from flaxattn.measures.significance import adjusted, bootstrap_interval, sign_flip_test
 from flaxattn.trace.result_table import ResultTable, columns_of

@@ -2,9 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relevance of tokens, heads and attention weights to a prediction.
 
-`relevance` is AttnLRP (Achtibat et al. 2024, "AttnLRP: Attention-Aware Layer-Wise Relevance
-Propagation for Transformers"); `chefer_relevance` the relevance maps of Chefer et al. 2021,
-"Generic Attention-model Explainability". Both need one backward pass for each text.
+`chefer_relevance` are the relevance maps of Chefer et al. (2021, "Generic Attention-model
+Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers"). `relevance` is AttnLRP
+(Achtibat et al. 2024): gradient times number, where the gradient is taken under rules of its own
+and the output of a model stays the same, bit by bit. The rules come in by way of an interceptor of
+Linen's module calls:
+
+- a product of two inputs gives half to each: through attention half of the cotangent of values
+  and a quarter of those of queries and keys, so any kernel is used as it is; half to each part of a
+  gated feed-forward layer;
+- softmax has its derivative (its Taylor rule), norms have the derivative at a constant standard
+  deviation, activations the slope of their secant (`flaxattn.models.layers`);
+- linear layers have their derivative, in which biases absorb their own share.
+
+Both need one backward pass for each text.
 """
 
 import contextlib
@@ -19,20 +30,200 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from flaxattn.attribution import relevance_rules
-from flaxattn.attribution.contribution_maps import Maps, TextMaps
-from flaxattn.attribution.contributions import gradient_times_weights
+from flaxattn.attribution.contributions import Maps, TextMaps, gradient_times_weights
 from flaxattn.attribution.explained_predictions import Prediction, TokenScore, predictions
-from flaxattn.attribution.generic_relevance import generic_relevance
 from flaxattn.attribution.head_losses import head_task
 from flaxattn.errors import check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention
+from flaxattn.models.layer_stack import Stack
+from flaxattn.models.layers import Dense, FeedForward, RMSNorm, identity_rule
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.pretrained_model import Pretrained, see
 from flaxattn.text.text_lists import text_list
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
+
+
+def generic_relevance(
+    products: Mapping[str, Float[np.ndarray, "L H Q K"]],
+) -> dict[str, Float[np.ndarray, "L 1 Q K"]]:
+    """Relevance maps of every side after each of its layers.
+
+    Of self-attention R <- R + A R, from the identity, with A the mean over heads of the positive
+    part of weights times gradients. A decoder beside an encoder passes the relevance of the source
+    on likewise, and adds to it N(R)ᵀ A N(R_encoder) at its cross-attention, where N divides what a
+    row has beyond the identity by its sum.
+    """
+    means = {
+        side: np.maximum(maps, 0).mean(1).astype(np.float64) for side, maps in products.items()
+    }
+    found = {side: _self_relevance(means[side]) for side in ("encoder", "decoder") if side in means}
+    if "cross" in means:
+        source = _normalised(found["encoder"][-1])
+        own = np.concatenate([np.eye(means["decoder"].shape[-1])[None], found["decoder"]])
+        across, steps = np.zeros(means["cross"].shape[1:]), []
+        for layer, (inner, outer) in enumerate(zip(means["decoder"], means["cross"], strict=True)):
+            across = across + inner @ across
+            across = across + _normalised(own[layer + 1]).T @ outer @ source
+            steps.append(across)
+        found["cross"] = np.stack(steps)
+    return {side: maps[:, None] for side, maps in found.items()}
+
+
+def _self_relevance(means: Float[np.ndarray, "L S S"]) -> Float[np.ndarray, "L S S"]:
+    relevance, steps = np.eye(means.shape[-1]), []
+    for layer in means:
+        relevance = relevance + layer @ relevance
+        steps.append(relevance)
+    return np.stack(steps)
+
+
+def _normalised(relevance: Float[np.ndarray, "S S"]) -> Float[np.ndarray, "S S"]:
+    """Rows whose part beyond the identity sums to one, or is 0 where there is none."""
+    one = np.eye(len(relevance))
+    beyond = relevance - one
+    total = beyond.sum(-1, keepdims=True)
+    return np.divide(beyond, total, out=np.zeros_like(beyond), where=total > 0) + one
+
+
+Probes = Mapping[str, Float[Array, "B S"]]
+_SHARES = {"query": 0.25, "key": 0.25, "value": 0.5}
+_BIASES = ("bias", "logits_bias")
+
+
+@contextlib.contextmanager
+def relevance_rules() -> Iterator[None]:
+    """Trace models under the rules: their gradients are those of AttnLRP.
+
+    Trace a function anew inside of it, under a jit cache of its own.
+    """
+    with identity_rule(), nn.intercept_methods(_under_rules):
+        yield
+
+
+@contextlib.contextmanager
+def input_relevance(probes: Probes, scale: Float[Array, " B"] | None = None) -> Iterator[None]:
+    """Trace models so that the gradient of a probe is the relevance of what a stack reads.
+
+    Input is what the first layer of a stack reads at a position: the embeddings of the token and of
+    its position together, after their normalisation where there is one. Gradients end there.
+    """
+
+    def tap(next_call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+        if not isinstance(context.module, Stack) or context.method_name != "__call__":
+            return next_call(*args, **kwargs)
+        x, *rest = args
+        x = _tapped(x, probes[str(context.module.name)])
+        if scale is not None:
+            x = x * scale[:, None, None].astype(x.dtype)
+        return next_call(x, *rest, **kwargs)
+
+    with nn.intercept_methods(tap):
+        yield
+
+
+def absorbed(params: Any, gradients: Any) -> dict[str, Float[np.ndarray, ""]]:
+    """Relevance that reaches no input, from gradients under the rules by all parameters.
+
+    A linear layer passes on the sum of kernel times gradient; bias times gradient stays with it.
+    """
+    shares = jax.tree.map(lambda p, g: np.sum(np.asarray(p, np.float64) * g), params, gradients)
+    found = {"biases": 0.0, "attention": 0.0}
+    _add_absorbed(shares, found)
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def _add_absorbed(shares: Any, found: dict[str, float]) -> None:
+    if isinstance(shares, tuple | list):
+        for part in shares:
+            _add_absorbed(part, found)
+    if not isinstance(shares, Mapping):
+        return
+    for name, part in shares.items():
+        if name in _BIASES:
+            found["biases"] += float(part)
+        _add_absorbed(part, found)
+    parts = [shares.get(name) for name in (*_SHARES, "output")]
+    if all(isinstance(part, Mapping) and "kernel" in part for part in parts):
+        *read, put_out = [float(part["kernel"]) for part in parts if part is not None]
+        biases = sum(float(part.get("bias", 0)) for part in parts[:-1] if part is not None)
+        found["attention"] += put_out - sum(read) - biases
+
+
+def _under_rules(next_call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+    """A call of a module, with the gradient of its rule."""
+    y, module = next_call(*args, **kwargs), context.module
+    if context.method_name != "__call__" or module.is_initializing():
+        return y
+    if isinstance(module, Dense):
+        share = _share(module)
+        return y if share is None else _scaled_cotangent(share, y)
+    if isinstance(module, nn.LayerNorm | RMSNorm):
+        return _replaced(y, _at_constant_scale(module, args[0]).astype(y.dtype))
+    return y
+
+
+def _share(module: Dense) -> float | None:
+    """Part of the relevance of a product that goes to what a layer puts into it."""
+    above = module.parent
+    if isinstance(above, MultiHeadAttention):
+        return _SHARES.get(str(module.name))
+    gated = isinstance(above, FeedForward) and above.gated
+    return 0.5 if gated and module.name in ("up", "gate") else None
+
+
+def _at_constant_scale(module: nn.LayerNorm | RMSNorm, x: Float[Array, "... E"]) -> Array:
+    """Output of a norm as a linear function of `x`."""
+    params = module.variables.get("params", {})
+    rows = {name: jnp.asarray(p, jnp.float32) for name, p in params.items()}
+    rows = {name: row.reshape(*(1,) * (x.ndim - 1), -1) for name, row in rows.items()}
+    x = x.astype(jnp.float32)
+    if isinstance(module, nn.LayerNorm):
+        x = x - x.mean(-1, keepdims=True)
+    squares = (x * x).mean(-1, keepdims=True)
+    normed = x * jax.lax.stop_gradient(jax.lax.rsqrt(squares + module.epsilon))
+    if "scale" in rows:
+        one_more = isinstance(module, RMSNorm) and module.plus_one
+        normed = normed * (1 + rows["scale"] if one_more else rows["scale"])
+    return normed + rows["bias"] if "bias" in rows else normed
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _scaled_cotangent(factor: float, x: Array) -> Array:
+    """`x`, whose cotangent is multiplied."""
+    del factor
+    return x
+
+
+_scaled_cotangent.defvjp(lambda factor, x: (x, None), lambda factor, kept, g: (g * factor,))
+
+
+@jax.custom_vjp
+def _replaced(x: Array, linear: Array) -> Array:
+    """`x`, with the gradient of another array in place of its own."""
+    del linear
+    return x
+
+
+_replaced.defvjp(lambda x, linear: (x, None), lambda kept, g: (jnp.zeros_like(g), g))
+
+
+@jax.custom_vjp
+def _tapped(x: Float[Array, "B S E"], probe: Float[Array, "B S"]) -> Array:
+    """`x`; the gradient of the probe is that of `x` times `x`, and no other gradient passes."""
+    del probe
+    return x
+
+
+def _relevance(x: Array, cotangent: Array) -> tuple[Array, Array]:
+    products = x.astype(jnp.float32) * cotangent.astype(jnp.float32)
+    return jnp.zeros_like(x), products.sum(-1)
+
+
+_tapped.defvjp(lambda x, probe: (x, x), _relevance)
+
 
 _OUTPUTS = Capture(weights=True, value=True, head_output=True)
 _NOT_OF_MODEL = ("labels", "targets", "chosen", "position", "target")
@@ -94,8 +285,7 @@ def relevance(
 
     Explained is the logit of what the model predicts, as `predictions` of
     `flaxattn.attribution.explained_predictions` chooses it. Relevance is conserved: what a layer's
-    output has is what its input, its biases and its attention have; see `absorbed` of
-    `flaxattn.attribution.relevance_rules`.
+    output has is what its input, its biases and its attention have; see `absorbed`.
 
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-gpt2")
@@ -128,7 +318,7 @@ def relevance(
         slopes = slopes_of(score, model.params, given, trace, rules=True, by_params=True)
         sizes = sizes_of(one.row.metadata)
         maps = weight_relevance(trace, slopes, sizes)
-        absorbed = relevance_rules.absorbed(model.params, slopes.params)
+        biases = absorbed(model.params, slopes.params)
         found.append(
             Relevance(
                 prediction=one,
@@ -136,7 +326,7 @@ def relevance(
                 tokens=tokens_of(trace, slopes, sizes),
                 heads={side: m.sum((-1, -2)) / _HALF for side, m in maps.items()},
                 maps=maps,
-                absorbed={name: float(value) for name, value in absorbed.items()},
+                absorbed={name: float(value) for name, value in biases.items()},
             )
         )
         watch("relevance", 1)
@@ -296,8 +486,8 @@ def _slopes(
             Intervention("head_output", array, operation="add", side=side)
             for side, array in zeros.items()
         ]
-        own_rules = relevance_rules.relevance_rules() if rules else contextlib.nullcontext()
-        with relevance_rules.input_relevance(probes, scale), own_rules:
+        own_rules = relevance_rules() if rules else contextlib.nullcontext()
+        with input_relevance(probes, scale), own_rules:
             scores = score(params, given, {}, added)
         return scores.sum(), scores
 

@@ -15,8 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 
 # Capacities are whole numbers for scipy, whose flows are 32-bit: a flow is at most S of them.

@@ -24,13 +24,12 @@ from flaxattn.attribution.head_losses import (
     module_inputs,
 )
 from flaxattn.attribution.patch_task import head_sizes
-from flaxattn.attribution.site_means import SiteTotal, site_means, site_total
+from flaxattn.attribution.patching import SiteTotal, site_means, site_total
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.models.interventions import Intervention, site_values, with_interventions
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.model_types import CLASSIFIERS
-from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.source_reader import tokens_of
+from flaxattn.pretrained.pretrained_model import Pretrained, tokens_of
 
 Removal = Literal["zero", "mean"]
 

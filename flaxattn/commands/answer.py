@@ -18,7 +18,7 @@ from flaxattn.commands.written_page import PageFile, View, requested_page, write
 from flaxattn.corpus.safe_text import printable
 
 if TYPE_CHECKING:
-    from flaxattn.pipeline.answer_question import Answer
+    from flaxattn.pipeline.task_predictions import Answer
 
 
 def answer(
@@ -64,7 +64,7 @@ def answer(
     """
     page = requested_page(view, out)
     text = given_text(context, is_text)
-    from flaxattn.pipeline.answer_question import answer_question
+    from flaxattn.pipeline.task_predictions import answer_question
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     loaded = from_pretrained(model)

@@ -20,7 +20,7 @@ from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
-    from flaxattn.pipeline.classify import LabelScore
+    from flaxattn.pipeline.task_predictions import LabelScore
 
 
 def classify(
@@ -53,7 +53,7 @@ def classify(
     page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)
     parts = [_parts(place, text, pairs) for place, text in lines]
-    from flaxattn.pipeline.classify import classify as labels_of
+    from flaxattn.pipeline.task_predictions import classify as labels_of
     from flaxattn.pretrained.from_pretrained import from_pretrained
 
     loaded = from_pretrained(model)

@@ -22,7 +22,7 @@ from flaxattn.files import check_folder, write_text, written_whole
 from flaxattn.measures.head_measures import HeadMeasures, head_measures
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_heads import plot_heads

@@ -28,7 +28,7 @@ from flaxattn.files import check_writable, write_text
 from flaxattn.reports.report import json_text
 
 if TYPE_CHECKING:
-    from flaxattn.trace.layer_predictions import LogitLens
+    from flaxattn.trace.token_predictions import LogitLens
 
 _PLAIN = ("layer", "position", "token", "target", "follows", "probability", "rank")
 

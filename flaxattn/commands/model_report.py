@@ -20,9 +20,8 @@ from flaxattn.models.losses import label_names
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.pipeline.memory_estimate import memory_needed, model_memory
 from flaxattn.pretrained import hub
-from flaxattn.pretrained.checkpoint import Checkpoint
-from flaxattn.pretrained.from_pretrained import architectures_for, without_parameters
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.from_pretrained import Checkpoint, architectures_for, without_parameters
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import read_json

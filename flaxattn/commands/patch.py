@@ -33,7 +33,7 @@ from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 
 if TYPE_CHECKING:
     from flaxattn.attribution.patch_effects import PatchReport
-    from flaxattn.attribution.patch_request import PatchRequest
+    from flaxattn.attribution.patch_task import PatchRequest
 
 _PRINTED = 10  # heads or layers
 
@@ -108,7 +108,7 @@ class PatchOptions:
 
     def request(self) -> "PatchRequest":
         """The request."""
-        from flaxattn.attribution.patch_request import RECEIVING, PatchRequest
+        from flaxattn.attribution.patch_task import RECEIVING, PatchRequest
 
         lists: dict[str, Any] = {
             "receivers": head_numbers(self.receivers, "--receivers"),

@@ -18,12 +18,12 @@ from flaxattn.reports.report import Report
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.corpus.mentions import Document
+    from flaxattn.corpus.coreference_documents import Document
     from flaxattn.corpus.pronouns import Pronoun
     from flaxattn.probes.governor_probe import Classifier
-    from flaxattn.probes.label_scores import LabelJudged, LabelScores
+    from flaxattn.probes.label_probe import LabelJudged, LabelScores
     from flaxattn.probes.mention_resolution import Resolver
-    from flaxattn.probes.structural_scores import StructuralJudged
+    from flaxattn.probes.structural_probe import StructuralJudged
 
 _RELATIONS = 12  # in the table
 _COLUMNS = ("uuas", "distance_spearman", "root_accuracy", "norm_spearman")
@@ -116,8 +116,7 @@ def probe_labels(
     penalty: float | None,
 ) -> None:
     """Fit linear probes of labels to hidden states."""
-    from flaxattn.probes.label_probe import PENALTY
-    from flaxattn.probes.word_labels import word_labels
+    from flaxattn.probes.label_probe import PENALTY, word_labels
     from flaxattn.reports.probed_states import label_report
 
     word_labels(labels)

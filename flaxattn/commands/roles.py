@@ -75,7 +75,7 @@ def roles(
     from flaxattn.commands.report_printing import tell
     from flaxattn.commands.report_run import ReportRun
     from flaxattn.measures.role_tests import Test
-    from flaxattn.measures.score_terms import PAPER_RELATIONS, check_relations
+    from flaxattn.measures.specs import PAPER_RELATIONS, check_relations
     from flaxattn.reports.roles import roles_report
 
     chosen = check_relations(named(relations) if relations is not None else PAPER_RELATIONS)

@@ -3,7 +3,7 @@
 """`flaxattn search build|query`: parses, calls, prints. Everything heavy is imported when it runs.
 
 What is stored is in `flaxattn.store.token_index`, what is similar in
-`flaxattn.measures.nearest_tokens`.
+`flaxattn.measures.search`.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ from flaxattn.commands.option_lists import numbers
 from flaxattn.commands.standard_input import IsText, given_text
 
 if TYPE_CHECKING:
-    from flaxattn.measures.nearest_tokens import Hit
-    from flaxattn.measures.nearest_tokens import Token as Found
+    from flaxattn.measures.search import Hit
+    from flaxattn.measures.search import Token as Found
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -81,7 +81,7 @@ def build(
     from flaxattn.commands.head_request import Request
     from flaxattn.commands.text_lines import cost
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.build_token_index import (
+    from flaxattn.measures.search import (
         Wanted,
         build_head_index,
         bytes_per_token,
@@ -156,8 +156,7 @@ def query(
 
     Example: flaxattn search query INDEX "The cat is sad." --token 2 --head 2.1 --one-per-text
     """
-    from flaxattn.measures.build_token_index import token_vector
-    from flaxattn.measures.nearest_tokens import histograms, nearest
+    from flaxattn.measures.search import histograms, nearest, token_vector
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.token_index import open_head_index
 

@@ -42,7 +42,7 @@ def info(
     Example: flaxattn store info STORE --json
     """
     from flaxattn.store.open_store import open_store
-    from flaxattn.store.store_info import describe, describe_text
+    from flaxattn.store.verify_store import describe, describe_text
 
     opened = open_store(store)
     facts = describe(opened) if example is None else describe_text(opened, example)
@@ -67,7 +67,7 @@ def verify(
     """
     from flaxattn.files import readable_size
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
-    from flaxattn.store.store_info import shard_sizes
+    from flaxattn.store.verify_store import shard_sizes
     from flaxattn.store.verify_store import verify as find
 
     sizes = list(shard_sizes(store).values())
@@ -127,7 +127,7 @@ def merge(
     from flaxattn.pipeline.progress_reporter import BYTES, ProgressReporter
     from flaxattn.store.merge_stores import check_sources
     from flaxattn.store.merge_stores import merge as put_together
-    from flaxattn.store.store_info import shard_sizes
+    from flaxattn.store.verify_store import shard_sizes
 
     check_sources(stores, out, copy=copy)
     sizes = [size for path in stores for size in shard_sizes(path).values()]
@@ -171,7 +171,7 @@ def export(
     from flaxattn.store.export import export as write
     from flaxattn.store.export import exported_shards
     from flaxattn.store.open_store import open_store
-    from flaxattn.store.store_info import shard_sizes
+    from flaxattn.store.verify_store import shard_sizes
 
     opened, chosen = open_store(store), numbers(examples, "--examples")
     every = shard_sizes(store)

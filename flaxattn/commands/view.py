@@ -91,7 +91,7 @@ def _shown(trace: "Trace", kinds: Sequence[str], projections: Any) -> dict[str, 
     """Weights by name; the first of them shows."""
     if not kinds:
         return {}
-    from flaxattn.attribution.contribution_maps import contributions
+    from flaxattn.attribution.contributions import contributions
 
     found = contributions(trace, kinds, projections=projections)
     return {"weights": found, "state": {"weights": kinds[0]}}

@@ -3,7 +3,7 @@
 """Sentences with a dependency tree, out of CoNLL-U files: words, their tags, governors, relations.
 
 The package `conllu` reads the fields; what makes them a tree over a text is checked here. Tokens of
-a model are not known: see `flaxattn.text.words`.
+a model are not known: see `flaxattn.text.token_spans`.
 """
 
 import itertools

@@ -6,7 +6,7 @@ Traces of both go in, text by text; count, mean and spread per head are kept, an
 two maps are follows Kovaleva et al. 2019 (cosine of the flattened maps) and Clark et al. 2019
 (Jensen-Shannon divergence). Means say how much a head changed; tests say whether what it measures
 (`flaxattn.measures.head_measures.measure`) changed in one direction. What is claimed follows
-`flaxattn.measures.paired_texts.ClaimRule`.
+`flaxattn.measures.head_change.ClaimRule`.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,22 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import cosine, jensen_shannon
-from flaxattn.measures.head_change import ALIKE, ROLES, HeadChange, corrected, named_role, rank
-from flaxattn.measures.head_measures import measure
-from flaxattn.measures.paired_texts import (
+from flaxattn.measures.head_change import (
+    ALIKE,
     LEAST_DIVERGENCE,
+    ROLES,
     ClaimRule,
+    HeadChange,
     PairedTexts,
+    corrected,
     excludes_zero,
+    named_role,
+    rank,
 )
+from flaxattn.measures.head_measures import measure
 from flaxattn.measures.significance import paired_test, t_test
 from flaxattn.pipeline.online_moments import Moments, merged
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 
 MEASURES = (

@@ -16,8 +16,7 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.store.open_store import Store
-from flaxattn.trace.record import SIDES, AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import SIDES, AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 
 _FEW = 5  # texts that are named

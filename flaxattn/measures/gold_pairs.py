@@ -1,25 +1,42 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of positions that a claim about heads names, and which of them each head hits: `GoldPairs`.
+"""Gold pairs: positions that a claim about heads names, and which of them each head hits.
 
-They are read off the sums that a score is made of (`score_terms`), so that a picture shows the very
-weights that the score counts.
+They are read off the sums that a score is made of (`specs`), so that a picture shows the very
+weights that the score counts. `PairExamples` keeps the pairs that a head weighs most and least,
+while texts come one at a time.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from flaxattn.corpus.bad_rows import Problem
+from flaxattn.corpus.texts import Text
 from flaxattn.kernels import dense
-from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange, recorded_ranges
-from flaxattn.measures.score_sources import SIEVES
-from flaxattn.measures.score_terms import ScoreSpec, Terms
-from flaxattn.measures.side_labels import PLAIN
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.measures.claims import Claim
+from flaxattn.measures.scores import side_of
+from flaxattn.measures.specs import (
+    CAUSAL,
+    EVERY_KEY,
+    PLAIN,
+    SIEVES,
+    KeyRange,
+    ScoreOptions,
+    ScoreSpec,
+    Terms,
+    recorded_ranges,
+)
+from flaxattn.measures.terms import terms_for
+from flaxattn.pipeline.labelled_texts import label_texts, offsets_in, with_tree
+from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.text.position_labels import PositionLabels, labels_of
+from flaxattn.text.token_spans import PlaceError
+from flaxattn.trace.record import AttentionRecord, layer_weights
+from flaxattn.trace.trace import Trace
 
 MISS, HIT, UNJUDGED = range(3)
 """Values of `GoldPairs.hits`; a pair out of sight, or of weights that are NaN, is not judged."""
@@ -205,3 +222,169 @@ _DERIVED: dict[str, Callable[[np.ndarray, int], Bool[np.ndarray, "#Q K"]]] = {
     "argmax previous": lambda offset, rare: offset == -1,
     "strongest rare": lambda offset, rare: np.arange(offset.shape[1])[None] == rare,
 }
+
+
+if TYPE_CHECKING:
+    from flaxattn.pretrained.pretrained_model import Pretrained
+
+
+def text_pairs(
+    columns: Mapping[str, ScoreSpec],
+    trace: Trace,
+    text: Text,
+    options: ScoreOptions,
+    side: str,
+    model: "Pretrained | None" = None,
+) -> list[GoldPairs]:
+    """The gold pairs of some claims in one text; claims that name no pairs there are left out."""
+    layout = text_layout(trace, text, model)
+    alone = trace.decoder is None and trace.cross is None
+    terms = terms_for(trace, layout, side, _with_tree(options, layout), alone=alone)
+    record = side_of(trace, side)
+    found = [score_pairs(name, spec, terms, record, side) for name, spec in columns.items()]
+    return [one for one in found if one is not None and one.pairs]
+
+
+def text_layout(trace: Trace, text: Text, model: "Pretrained | None") -> PositionLabels:
+    """Labels of the positions of a text that was traced, with its tree where that is known."""
+    layout = labels_of(trace, name=text.id)
+    if text.sentence is None:
+        return layout
+    if model is not None:
+        read = label_texts(model, [text], ReadingOptions(truncate=True))
+        return read[0].layout if read and len(read[0].layout) == len(layout) else layout
+    try:
+        offsets = offsets_in(text.sentence.text, trace, layout)
+    except PlaceError:
+        return layout
+    cut = bool(trace.truncated and trace.truncated[0])
+    tree = with_tree(layout, text.sentence, offsets, cut)
+    return layout if isinstance(tree, Problem) else tree
+
+
+def _with_tree(options: ScoreOptions, layout: PositionLabels) -> ScoreOptions:
+    """The same options; a text without a tree has no scores of it."""
+    return dataclasses.replace(options, annotated=options.annotated and bool(layout.words))
+
+
+SHOWN = 10
+"""Number of the best examples of a claim, and of the worst."""
+
+
+class PairExample(NamedTuple):
+    """A gold pair as one head weighs it.
+
+    Attributes:
+        text: Number of the text.
+        place: Place of the pair among those of its claim in that text.
+        pair: Query and gold keys.
+        weight: Share of the query's attention on the gold keys, added up; of a query of several
+            positions, that of the first.
+        outcome: `HIT` or `MISS` of `gold_pairs`.
+    """
+
+    text: int
+    place: int
+    pair: GoldPair
+    weight: float
+    outcome: int
+
+
+class HeadExamples(NamedTuple):
+    """Examples of one claim about one head.
+
+    Attributes:
+        best: The pairs with the largest weights, the largest first; of equal ones the first.
+        worst: The pairs with the smallest weights, the smallest first; none that is among the best.
+        candidates: Number of pairs that these were chosen from.
+        texts: Number of texts that the candidates are from.
+    """
+
+    best: list[PairExample]
+    worst: list[PairExample]
+    candidates: int
+    texts: int
+
+
+class _Weighed(NamedTuple):
+    """Gold pairs of a claim in a text, with the N heads of which it is claimed."""
+
+    text: int
+    pairs: tuple[GoldPair, ...]
+    weights: Float[np.ndarray, "N P"]
+    hits: Int[np.ndarray, "N P"]
+
+
+class PairExamples:
+    """Weights of gold pairs in the heads that something is claimed of.
+
+    Takes 5 bytes for each claim, head and pair.
+
+    Args:
+        claims: Claims to show by examples.
+        shown: Number of the best examples, and of the worst.
+    """
+
+    def __init__(self, claims: Iterable[Claim], shown: int = SHOWN) -> None:
+        self.shown = shown
+        self._heads: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for claim in claims:
+            self._heads.setdefault((claim.side, claim.name), []).append((claim.layer, claim.head))
+        self._weighed: dict[tuple[str, str], list[_Weighed]] = {}
+
+    def add(self, side: str, text: int, gold: GoldPairs, record: AttentionRecord) -> None:
+        """Take in the gold pairs of one claim in one text."""
+        heads = self._heads.get((side, gold.name))
+        if not heads or not gold.pairs:
+            return
+        layers = [record.layers.index(layer) for layer, _ in heads]
+        columns = [record.heads.index(head) for _, head in heads]
+        found = gold_weights(gold, record)[layers, columns]
+        hits = np.asarray(gold.hits)[layers, columns]
+        one = _Weighed(text, tuple(gold.pairs), found, hits)
+        self._weighed.setdefault((side, gold.name), []).append(one)
+
+    def of(self, claim: Claim) -> HeadExamples | None:
+        """Choose the examples of a claim."""
+        every = self._weighed.get((claim.side, claim.name), [])
+        if not every:
+            return None
+        place = self._heads[claim.side, claim.name].index((claim.layer, claim.head))
+        judged = [np.flatnonzero(~np.isnan(one.weights[place])) for one in every]
+        at = [(one, int(p)) for one, some in zip(every, judged, strict=True) for p in some]
+        if not at:
+            return None
+        weights = np.array([one.weights[place, p] for one, p in at])
+        best, worst = choose_ends(weights, self.shown)
+
+        def example(index: int) -> PairExample:
+            one, p = at[index]
+            weight, outcome = float(one.weights[place, p]), int(one.hits[place, p])
+            return PairExample(one.text, p, one.pairs[p], weight, outcome)
+
+        texts = sum(len(some) > 0 for some in judged)
+        return HeadExamples([*map(example, best)], [*map(example, worst)], len(at), texts)
+
+
+def gold_weights(gold: GoldPairs, record: AttentionRecord) -> Float[np.ndarray, "L H P"]:
+    """Add up the weights of each pair's gold keys in the row of its first query.
+
+    Shares between 0 and 1; NaN for a pair that is not judged, such as one whose row is NaN.
+    """
+    weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
+    rows = weights[:, :, [pair.query[0] for pair in gold.pairs]]
+    marked = gold_keys(gold.pairs, weights.shape[-1])
+    shares = np.where(marked, rows, 0).sum(-1, dtype=np.float32)
+    return np.where(np.asarray(gold.hits) == UNJUDGED, np.float32(np.nan), shares)
+
+
+def choose_ends(weights: Float[np.ndarray, " N"], most: int) -> tuple[list[int], list[int]]:
+    """Choose the largest weights, and of the others the smallest; of equal ones the first.
+
+    Returns:
+        Indices of the largest, the largest first, and of the smallest, the smallest first.
+    """
+    best = np.argsort(-weights, kind="stable")[:most].tolist()
+    others = np.setdiff1d(np.arange(len(weights)), best)
+    worst = others[np.argsort(weights[others], kind="stable")][:most].tolist()
+    return best, worst

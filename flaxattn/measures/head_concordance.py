@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.measures.report_numbers import (
+from flaxattn.measures.read_report import (
     Head,
     ReportNumbers,
     check_same_model,

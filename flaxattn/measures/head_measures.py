@@ -5,18 +5,22 @@
 Measures of attention follow Clark et al. (2019), sections 3.1 to 3.3: a mean over the real queries
 of each sequence, then over sequences. They describe; they test no hypothesis and name no role for
 certain. Attribution maps, whose rows do not sum to one and may be below zero, are measured by the
-shares of absolute values. Shares over many texts are scores, see `score_terms`.
+shares of absolute values. `head_values` gathers one number per head, a measure or a captured
+statistic, of a trace or a store. Shares over many texts are scores, see `specs`.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.dense import entropies
-from flaxattn.trace.selection import without_first
+from flaxattn.store.open_store import Store
+from flaxattn.trace.record import SIDES, AttentionRecord, without_first
 from flaxattn.trace.trace import Trace
 
 # A head is named after what more than half of its attention goes to.
@@ -298,3 +302,100 @@ def repeated_token_shares(
         if queries.sum() >= FEWEST:
             found[name] = np.sum(weights, axis=-1, where=keys)[..., queries].mean(-1)
     return found
+
+
+_NO_MEAN = ("argmax", "topk_indices", "topk_weights")
+_NUMBERS = ("layer", "head", "excludes_first")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadValues:
+    """One number for each layer and head.
+
+    Attributes:
+        name: Of the statistic or measure.
+        side: `encoder`, `decoder` or `cross`.
+        layers: Numbers of the layers.
+        heads: Numbers of the heads.
+        values: `[L, H]`; NaN where a measure is not known.
+    """
+
+    name: str
+    side: str
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    values: Float[np.ndarray, "L H"]
+
+
+def head_values(
+    source: Trace | Store, name: str = "entropy", side: str | None = None
+) -> HeadValues:
+    """A statistic or a measure of every head."""
+    if isinstance(source, Store):
+        return _of_store(source, name, side)
+    held = {n: record for n in SIDES if (record := getattr(source, n)) is not None}
+    own = _side(side, list(held))
+    record = held[own]
+    if name in record.stats and name not in _NO_MEAN:
+        values = np.mean([_mean(one, own, name) for one in source], axis=0)
+        return HeadValues(name, own, record.layers, record.heads, values)
+    kind = CrossMeasures if own == "cross" else HeadMeasures
+    known = [f.name for f in dataclasses.fields(kind) if f.name not in _NUMBERS]
+    if name not in known or record.weights is None:
+        there = [n for n in record.stats if n not in _NO_MEAN]
+        there += known if record.weights is not None else []
+        raise _unknown(name, own, list(dict.fromkeys(there)))
+    measured = _measures(source, own, record)
+    values = np.array([getattr(measure, name) for measure in measured], np.float64)
+    shape = (len(record.layers), len(record.heads))
+    return HeadValues(name, own, record.layers, record.heads, values.reshape(shape))
+
+
+def _side(requested: str | None, held: Sequence[str]) -> str:
+    if not held or (requested is not None and requested not in held):
+        raise InputError(
+            f"There is no side {requested or 'with attention'!r}.\n"
+            f"There is {', '.join(held) or 'none'}."
+        )
+    return requested or held[0]
+
+
+def _unknown(name: str, side: str, known: Sequence[str]) -> InputError:
+    return InputError(
+        f"The {side} has no statistic or measure {name!r}.\nIt has {', '.join(known) or 'none'}."
+    )
+
+
+def _mean(one: Trace, side: str, name: str) -> Float[np.ndarray, "L H"]:
+    """Mean over the positions of one text."""
+    statistic = np.asarray(getattr(one, side).stats[name])[:, 0]
+    return statistic.mean(axis=2, dtype=np.float64)
+
+
+def _measures(
+    trace: Trace, side: str, record: AttentionRecord
+) -> Sequence[HeadMeasures] | Sequence[CrossMeasures]:
+    if side == "cross":
+        return cross_measures(trace)
+    if side == "decoder" and trace.decoder_tokens:
+        beside: dict[str, Any] = {"mask": trace.decoder_mask, "special": trace.decoder_special}
+        return head_measures(Trace(decoder=record, **beside))
+    return head_measures(trace)
+
+
+def _of_store(store: Store, name: str, side: str | None) -> HeadValues:
+    table = store.stats()
+    sides = table["side"].cast(pa.string())
+    own = _side(side, [n for n in SIDES if n in sides.unique().to_pylist()])
+    known = [n for n in table.column_names if n not in ("example", "side", "layer", "head")]
+    if name not in known or pa.types.is_nested(table.schema.field(name).type):
+        raise _unknown(name, own, known)
+    rows = table.filter(pa.array(sides.to_numpy() == own)).select(["layer", "head", name])
+    means = rows.group_by(["layer", "head"]).aggregate([(name, "mean")]).to_pydict()
+    layers, heads = (tuple(sorted(set(means[axis]))) for axis in ("layer", "head"))
+    values = np.full((len(layers), len(heads)), np.nan)
+    for layer, head, value in zip(
+        means["layer"], means["head"], means[f"{name}_mean"], strict=True
+    ):
+        values[layers.index(layer), heads.index(head)] = np.nan if value is None else value
+    return HeadValues(name, own, layers, heads, values)

@@ -5,24 +5,36 @@
 `Pairs` holds running moments of the Jensen-Shannon divergence between heads (Clark et al. 2019,
 section 6, who smooth weights first and sum; here nothing is smoothed and texts count alike) and the
 first weights of every text, of which `variability` is made (Vig & Belinkov 2019, its formula from
-memory). Both are exact however texts are divided. Maps come in whole; groups and pictures of heads
-are made in `head_similarity` and `head_embedding`.
+memory). Both are exact however texts are divided. `head_pairs` runs a model over texts: the weights
+of a batch exist on the device while it is computed and never leave it. Groups and maps of heads are
+made in `head_similarity`.
 """
 
+import dataclasses
 import functools
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from flaxattn.corpus.texts import Text
+from flaxattn.kernels.contract import Capture
 from flaxattn.kernels.dense import entropies
 from flaxattn.measures.head_similarity import distances_of
+from flaxattn.measures.score_source import default_side, extents
 from flaxattn.measures.scores import moments_of, side_of
+from flaxattn.pipeline.batches import Batch, stacked
+from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.online_moments import Moments, merged
-from flaxattn.trace.selection import layer_weights
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.run import AttentionProgram, ModelRunner, mesh_of
+from flaxattn.pretrained.model_inputs import TokenizedTexts
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 
 BEGINNING = 10
@@ -191,3 +203,90 @@ def _divergences(weights: Float[np.ndarray, "N Q K"]) -> Float[np.ndarray, "1 N 
     padded[0, :, : size[0], : size[1]] = weights
     real = (np.arange(wide) < size[0]).astype(np.float32)[None]
     return np.asarray(pair_divergences(jnp.asarray(padded), jnp.asarray(real)))
+
+
+_REAL = "real_queries"
+_CAPTURE = Capture(weights=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairDivergences:
+    """Divergences between heads, made inside the compiled step; hashable, static under jit.
+
+    Attributes:
+        side: `encoder`, `decoder` or `cross`.
+    """
+
+    side: str
+
+    def __call__(
+        self, sides: Mapping[str, AttentionRecord], notes: Mapping[str, Array]
+    ) -> dict[str, AttentionRecord]:
+        """Compare the heads of a side."""
+        record = sides[self.side]
+        assert record.weights is not None
+        stats = _compared(record.weights.astype(jnp.float32), notes[_REAL])
+        return {self.side: AttentionRecord(stats=stats, layers=record.layers, heads=record.heads)}
+
+
+def _compared(weights: Float[Array, "L B H Q K"], real: Float[Array, "B Q"]) -> dict[str, Array]:
+    layers, batch, heads, queries, keys = weights.shape
+    flat = jnp.moveaxis(weights, 1, 0).reshape(batch, layers * heads, queries, keys)
+    divergences = pair_divergences(flat, real).reshape(batch, layers, heads, layers * heads)
+    room = [(0, 0)] * 3 + [(0, max(BEGINNING - n, 0)) for n in (queries, keys)]
+    start = jnp.pad(weights[:, :, :, :BEGINNING, :BEGINNING], room)
+    return {
+        "pairs": jnp.moveaxis(divergences, 0, 1),
+        "beginning": start.reshape(layers, batch, heads, -1),
+    }
+
+
+def head_pairs(
+    model: Pretrained,
+    texts: Iterable[Text],
+    *,
+    side: str | None = None,
+    reading: ReadingOptions = DEFAULTS,
+) -> Pairs | None:
+    """Divergence between any two heads of a side over texts, and the beginnings of texts."""
+    side = default_side(model, side)
+    runner = ModelRunner(
+        [model],
+        AttentionProgram(PairDivergences(side)),
+        _CAPTURE,
+        mesh=mesh_of(),
+        notes=(_REAL,),
+        batch_tokens=reading.batch_tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+        watch=reading.watch,
+        stage="comparing heads",
+    )
+    pairs: Pairs | None = None
+    for window in windows(model, texts, reading):
+        tokens = runner.budget.tokens
+        rows = with_targets([model], [read.reading for read in window], {}, tokens)
+
+        def inputs(batch: Batch, rows: Sequence[TokenizedTexts] = rows) -> dict[str, Any]:
+            counts = np.zeros(batch.rows, int)
+            sizes = [extents(side, rows[place.text].lengths)[0] for place in batch.places]
+            counts[: len(sizes)] = sizes
+            real = np.arange(extents(side, batch.widths)[0]) < counts[:, None]
+            return {**stacked(rows, batch), _REAL: real.astype(np.float32)}
+
+        for text, _, (output,) in runner.run(rows, [one.text for one in window], inputs=inputs):
+            record, nonfinite = (one[side] for one in output)
+            pairs = Pairs(record.layers, record.heads) if pairs is None else pairs
+            of_text = {name: array[:, 0] for name, array in record.stats.items()}
+            divergences, start = _of_text(of_text, extents(side, rows[text].lengths))
+            pairs.add(blank_pairs(divergences, nonfinite.counts[:, 0].ravel() > 0), start)
+    return pairs
+
+
+def _of_text(
+    stats: Mapping[str, np.ndarray], size: tuple[int, int]
+) -> tuple[Float[np.ndarray, "1 N N"], Float[np.ndarray, "1 N P P"]]:
+    """Divergences of one text, and its beginning without padding."""
+    divergences = stats["pairs"]
+    count = divergences.shape[-1]
+    start = stats["beginning"].reshape(count, BEGINNING, BEGINNING)
+    return divergences.reshape(1, count, count), beginning(start[:, : size[0], : size[1]])[None]

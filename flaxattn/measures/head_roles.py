@@ -19,11 +19,15 @@ from flaxattn.corpus.input_files import describe_files, describe_texts, find_inp
 from flaxattn.corpus.texts import Columns, Text, annotated_text, read_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_source import ScoreSource, model_source, trace_source
-from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
-from flaxattn.measures.scored_corpus import collect
+from flaxattn.measures.score_source import (
+    ScoreSource,
+    collect,
+    model_source,
+    store_source,
+    trace_source,
+)
 from flaxattn.measures.scores import ScoreAccumulator
-from flaxattn.measures.store_source import store_source
+from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
 from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained

@@ -23,9 +23,8 @@ from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pretrained.nonfinite_error import first_nonfinite, nonfinite_error
 from flaxattn.trace.nonfinite import count_nonfinite, with_lse
-from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.result_table import ResultTable, columns_of
-from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
 PREVIOUS, DUPLICATE, INDUCTION = KINDS = ("previous token", "duplicate token", "induction")

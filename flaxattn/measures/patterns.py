@@ -6,7 +6,7 @@ Vig (2019) names patterns and gives no thresholds; those here are ours, after th
 al. 2019 (half of the mass on a position, 0.6 on a special token) and Voita et al. 2019 (the
 strongest key of 90% of the queries). A head on its own token is an eighth kind. A head
 may have several labels; each comes with the numbers behind it. Scores are defined in
-`score_terms`.
+`terms`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from flaxattn.errors import check_arguments
-from flaxattn.measures.score_terms import ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.significance import t_test
+from flaxattn.measures.specs import ScoreSpec
 
 POSITION, MOST_QUERIES, DELIMITER = 0.5, 0.9, 0.6
 LIFT, REPEATED, ELSEWHERE, BLOCK, EVEN, RARE = 3.0, 0.1, 0.3, 0.7, 0.9, 0.5

@@ -10,12 +10,17 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
-from flaxattn.measures.head_change import HeadChange, corrected
-from flaxattn.measures.paired_texts import ClaimRule, PairedTexts, excludes_zero
+from flaxattn.measures.head_change import (
+    ClaimRule,
+    HeadChange,
+    PairedTexts,
+    corrected,
+    excludes_zero,
+)
 from flaxattn.measures.role_tests import Roles, Test, find_roles
-from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator, Scores, moments_of, scores_of
 from flaxattn.measures.significance import paired_test
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.trace.trace import Trace
 

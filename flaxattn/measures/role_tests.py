@@ -3,7 +3,8 @@
 """The heads hypothesis: which heads have which roles, tested (Pande et al. 2021).
 
 H0: the mean score over texts is at most tau. A head has a role if a one-sided t-test rejects it.
-What scores are is in `score_terms`; where they come from is not known here.
+What scores are is in `specs`; where they come from is not known here. False positives are counted
+in untrained models and under shuffled trees, on a few texts whose maps are held in memory.
 
 Read with care. A score is a lift over uniform attention, so a fixed tau asks for a share of
 attention of tau |F| / N, which shrinks as texts grow: counts of heads on texts of other lengths do
@@ -20,12 +21,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.measures.score_sources import WINDOW
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.scores import ScoreAccumulator, gathered, scores_of, side_of
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
+from flaxattn.measures.specs import WINDOW, ScoreOptions, ScoreSpec
+from flaxattn.measures.terms import tree_terms
+from flaxattn.pipeline.extraction import extract
+from flaxattn.pipeline.labelled_texts import LabelledText, windows
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pretrained.from_pretrained import untrained
+from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.text.position_labels import Arc, PositionLabels
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.result_table import ResultTable, columns_of
+from flaxattn.trace.trace import Trace
 
 _SLACK = 1e-9
 _FEW = 0.05  # of the texts: so many may be too short without a word
@@ -326,3 +338,123 @@ def facts(roles: Roles) -> dict[str, Any]:
         },
         "warnings": roles.warnings(),
     }
+
+
+def false_positives(
+    model: Pretrained,
+    texts: Sequence[Text],
+    options: ScoreOptions,
+    test: Test,
+    *,
+    side: str,
+    drawings: int = 20,
+    reading: ReadingOptions = DEFAULTS,
+) -> dict[str, Any]:
+    """Roles that are found where there are none, for a report.
+
+    Costs two passes over the texts, whose maps are held: 4 L H N² bytes each.
+    """
+    reads = [read for window in windows(model, texts, reading.again) for read in window]
+    if not reads:
+        return {}
+    facts = {"texts": len(reads), "alpha": test.alpha, "correction": test.correction}
+    reading.watch("roles before training", 0)
+    before = untrained(model, options.seed)
+    traces = _traces(before, reads, reading)
+    layouts = [read.layout for read in reads]
+    roles = find_roles(
+        ScoreAccumulator.of(scores_of(traces, options, layouts, side)), options, test
+    )
+    found = {name: int(role.found.sum()) for name, role in roles.roles.items()}
+    facts["untrained"] = {"tests": roles.tests, "found": sum(found.values()), "by_role": found}
+    facts["other_trees"] = None
+    if options.annotated and side != "cross" and drawings:
+        weights = [_weights(trace, side) for trace in _traces(model, reads, reading)]
+        pairs = list(zip(weights, layouts, strict=True))
+        chance = found_by_chance(
+            pairs, options, test, drawings, causal=side == "decoder", watch=reading.watch
+        )
+        facts["other_trees"] = dataclasses.asdict(chance)
+    return facts
+
+
+def _traces(
+    model: Pretrained, reads: Sequence[LabelledText], reading: ReadingOptions
+) -> list[Trace]:
+    texts = [read.text.text for read in reads]
+    seconds = [read.text.text_b for read in reads if read.text.text_b is not None]
+    return extract(
+        model,
+        texts,
+        seconds or None,
+        truncate=reading.truncate,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
+
+
+def _weights(trace: Trace, side: str) -> np.ndarray:
+    record = side_of(trace, side)
+    return layer_weights(record, record.layers, allow_nan=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chance:
+    """Test results under shuffled trees.
+
+    Attributes:
+        drawings: How often trees were drawn.
+        tests: How many tests that were, heads times roles times drawings.
+        found: How many of them found a role.
+        beyond: How many found a role beyond position.
+        drawings_found: Drawings with at least one role.
+        drawings_beyond: Drawings with at least one role beyond position.
+    """
+
+    drawings: int
+    tests: int
+    found: int
+    beyond: int
+    drawings_found: int
+    drawings_beyond: int
+
+
+def found_by_chance(
+    texts: Sequence[tuple[Float[np.ndarray, "L H N N"], PositionLabels]],
+    options: ScoreOptions,
+    test: Test,
+    drawings: int,
+    *,
+    causal: bool = False,
+    watch: Watch = show_progress,
+) -> Chance:
+    """Test syntactic roles under trees whose words are drawn anew."""
+    shape = texts[0][0].shape[:2]
+    numbers = tuple(range(shape[0])), tuple(range(shape[1]))
+    counts = np.zeros((drawings, 3), int)
+    for drawing in range(drawings):
+        random = np.random.default_rng([options.seed, drawing])
+        drawn = dataclasses.replace(options, seed=options.seed + drawing)
+        found = []
+        for weights, layout in texts:
+            terms = tree_terms(shuffled(layout, random), drawn, causal=causal)
+            found.append((terms, dense_values(weights, terms)))
+        scores = gathered(*numbers, found, "decoder" if causal else "encoder")
+        watch("shuffling trees", 1)
+        counts[drawing] = _counts(find_roles(ScoreAccumulator.of(scores), drawn, test))
+    some = (counts > 0).sum(0).tolist()
+    tests, roles, beyond = counts.sum(0).tolist()
+    return Chance(drawings, tests, roles, beyond, some[1], some[2])
+
+
+def _counts(roles: Roles) -> tuple[int, int, int]:
+    """Tests, roles found, and roles beyond position, whether or not they exceed tau."""
+    p_beyond = [role.beyond for role in roles.roles.values() if role.beyond is not None]
+    beyond = sum(int((p < roles.test.alpha).sum()) for p in p_beyond)
+    return roles.tests, sum(int(role.found.sum()) for role in roles.roles.values()), beyond
+
+
+def shuffled(layout: PositionLabels, random: np.random.Generator) -> PositionLabels:
+    """The same text under a tree of the same shape and relations, over words in another order."""
+    order = random.permutation(len(layout.words)).tolist()
+    arcs = [Arc(order[arc.dependent], order[arc.governor], arc.relation) for arc in layout.arcs]
+    return dataclasses.replace(layout, arcs=arcs)

@@ -3,7 +3,7 @@
 """The evaluator of scores: row statistics become one number per head, text and score.
 
 The same sums serve statistics that the kernel computes on the device, dense weights of a trace or
-a store, and recorded statistics. Score definitions are in `score_terms` and `side_terms`.
+a store, and recorded statistics. Score definitions are in `specs` and `terms`.
 """
 
 import dataclasses
@@ -18,18 +18,19 @@ from jaxtyping import Array, Bool, Float
 
 from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Labels
-from flaxattn.measures.score_sources import (
+from flaxattn.measures.specs import (
     ARGMAX,
     PAIRS,
     RECEIVED,
     STRONGEST,
+    ScoreSpec,
+    Terms,
     capture_hint,
     parts_of,
     recorded_parts,
     request_for,
     source_of,
 )
-from flaxattn.measures.score_terms import ScoreSpec, Terms
 from flaxattn.trace.record import AttentionRecord
 
 NOTES = ("row_terms", "key_terms", "pair_terms", "hit_at", "hit_terms", "rare_at")

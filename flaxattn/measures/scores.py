@@ -15,17 +15,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.measures.key_range import recorded_ranges, windows_in
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, Terms
-from flaxattn.measures.side_terms import terms_for
 from flaxattn.measures.significance import bootstrap_interval
-from flaxattn.measures.windowed_terms import by_layer
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec, Terms, recorded_ranges, windows_in
+from flaxattn.measures.terms import by_layer, terms_for
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.text.position_labels import PositionLabels, labels_of
-from flaxattn.trace.record import SIDES, AttentionRecord
+from flaxattn.trace.record import SIDES, AttentionRecord, layer_weights
 from flaxattn.trace.result_table import ResultTable
-from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 
 
@@ -167,8 +164,7 @@ def scores_of(
 ) -> Scores:
     """Score every head from traces with weights.
 
-    An encoder without a decoder has the roles of `score_terms`; other sides have those of
-    `side_terms`.
+    An encoder without a decoder has roles of its own; see `terms`.
     """
     given = None if layouts is None else iter(layouts)
     found, layers, heads = [], (), ()

@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float
 
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer_files import shortened
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import choose, layer_weights
+from flaxattn.trace.record import AttentionRecord, choose, layer_weights
 from flaxattn.trace.trace import Trace
 
 Pair = tuple[int, int]

@@ -19,7 +19,6 @@ from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.causal_lm import CausalLM, at_last
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.decoder_types import TYPES
-from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
@@ -27,6 +26,7 @@ from flaxattn.models.layers import (
     Embedding,
     FeedForward,
     RMSNorm,
+    elementwise,
     layer_norm,
     real_positions,
     self_labels,
@@ -34,7 +34,7 @@ from flaxattn.models.layers import (
 )
 from flaxattn.models.multi_head_attention import HeadNorm, MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.position_tables import counted
+from flaxattn.models.positions import counted
 from flaxattn.models.rotary import Rotation, rotations_at
 
 RotaryKind = Literal["global", "local"]

@@ -29,7 +29,7 @@ from flaxattn.models.layers import (
 )
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.position_tables import counted
+from flaxattn.models.positions import counted
 
 
 class GPT2Layer(nn.Module):

@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers models are built of beside attention: embedding, dense, feed-forward, dropout, norms.
 
-This file does not know which model it serves; attention is in `multi_head_attention`.
+They do not know which model they serve; attention is in `multi_head_attention`. Relevance is a
+gradient under rules of its own: activations are functions, which no interceptor of modules reaches,
+so they ask here which gradient to use. Outputs never change.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,8 +23,51 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels import contract
 from flaxattn.kernels.contract import Labels
 from flaxattn.kernels.dropout import keep_mask
-from flaxattn.models.gradient_rules import elementwise
 from flaxattn.models.interventions import edited
+
+Function = Callable[[Array], Array]
+
+_identity_rule: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "flaxattn_identity_rule", default=False
+)
+
+
+@contextlib.contextmanager
+def identity_rule() -> Iterator[None]:
+    """Trace models whose activations pass relevance on as it is.
+
+    The choice is made while a function is traced: trace it anew, under a jit cache of its own.
+    """
+    before = _identity_rule.set(True)
+    try:
+        yield
+    finally:
+        _identity_rule.reset(before)
+
+
+def elementwise(function: Function, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Apply a function to every number; under `identity_rule` its slope is that of its secant."""
+    return _by_secant(function, x) if _identity_rule.get() else function(x)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _by_secant(function: Function, x: Array) -> Array:
+    return function(x)
+
+
+def _forward(function: Function, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    y = function(x)
+    return y, (x, y)
+
+
+def _backward(function: Function, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
+    del function
+    x, y = kept
+    secant = jnp.where(x == 0, 0, y / jnp.where(x == 0, 1, x))
+    return (cotangent * secant,)
+
+
+_by_secant.defvjp(_forward, _backward)
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:

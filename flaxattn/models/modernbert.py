@@ -31,7 +31,7 @@ from flaxattn.models.layers import (
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.position_tables import counted
+from flaxattn.models.positions import counted
 from flaxattn.models.rotary import Rotation, rotations_at
 
 

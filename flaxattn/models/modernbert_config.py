@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
-from flaxattn.models.bert_variants import BertVariant
+from flaxattn.models.bert_config import BertConfig, BertVariant
 from flaxattn.models.config_base import (
     FULL,
     SLIDING,
@@ -273,3 +273,6 @@ _WRITTEN = {
     "local_rope_theta",
     "global_attn_every_n_layers",
 }
+
+
+EncoderConfig = BertConfig | ModernBertConfig

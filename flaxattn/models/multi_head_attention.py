@@ -5,11 +5,16 @@
 `MultiHeadAttention`, and beside it only `additive_attention`, calls `flaxattn.kernels.attention`.
 Its attention goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded
 unless the caller makes that collection mutable.
+
+A cache of T slots holds position p in slot p mod T. While there are fewer than T positions that is
+the order they came in; a layer with a window has no more slots than its window has positions, and
+a new one takes the place of the one that left the window.
 """
 
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -20,12 +25,84 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models import kv_cache
-from flaxattn.models.intervention_sites import Heads
-from flaxattn.models.interventions import edited, edits_of_maps
+from flaxattn.models.interventions import Heads, edited, edits_of_maps
 from flaxattn.models.layers import Dense, RMSNorm, record, recording
 from flaxattn.models.rotary import Rotation, rotate
 from flaxattn.trace.record import AttentionRecord, among_heads, with_pruned
+
+
+def by_head(x: Float[Array, "R S G D"], rows: int) -> Float[Array, "B G N S D"]:
+    """As a cache holds them: in the order that attention reads, so that no step turns all of it."""
+    return x.reshape(-1, rows, *x.shape[1:]).transpose(0, 3, 1, 2, 4)
+
+
+def by_position(cache: Float[Array, "B G N T D"]) -> Float[Array, "B K G D"]:
+    """Rows of a group one after the other, as the kernel takes them."""
+    return cache.reshape(*cache.shape[:2], -1, cache.shape[-1]).swapaxes(1, 2)
+
+
+def new_cache(x: Float[Array, "B S G D"], room: int) -> Float[Array, "B G 1 T D"]:
+    """A cache with the first positions, the last of them where there are more than it holds."""
+    length, x = x.shape[1], by_head(x, 1)
+    if length <= room:
+        return jnp.pad(x, [(0, 0)] * 3 + [(0, room - length), (0, 0)])
+    return jnp.roll(x[..., -room:, :], length % room, axis=3)
+
+
+def append_to_cache(
+    cache: Float[Array, "B G N T D"], x: Float[Array, "R Q G D"], start: Int[Array, ""]
+) -> Float[Array, "B G N T D"]:
+    """The cache with more positions, one after the other up to its end."""
+    x = by_head(x, x.shape[0] // cache.shape[0])
+    return jax.lax.dynamic_update_slice_in_dim(cache, x, start % cache.shape[3], axis=3)
+
+
+def visible_slots(
+    cache: Float[Array, "B G N T D"], mask: Bool[Array, "R M"] | None, start: Int[Array, ""]
+) -> Bool[Array, "B K"] | Bool[Array, "B 1 N K"]:
+    """Mask of the slots that the position `start`, the last in the cache, sees."""
+    groups, _, rows, room, _ = cache.shape
+    positions = keys_at_slots(jnp.arange(room), room, start)
+    held = positions >= 0
+    if mask is None:
+        if rows > 1:
+            raise ValueError("sequences that share a cache continue by one token, with a mask")
+        return jnp.broadcast_to(held[None], (groups, room))
+    if mask.shape[-1] == rows * room:  # every position has its slot
+        visible_slots = mask.reshape(-1, rows, room) & held[None, None]
+    else:
+        by_row = mask.reshape(mask.shape[0], rows, -1)
+        visible_slots = by_row[..., jnp.maximum(positions, 0)] & held[None, None]
+    if rows == 1:
+        return visible_slots[:, 0]
+    return visible_slots.reshape(groups, 1, rows, rows * room)
+
+
+def keys_at_slots(
+    slots: Int[Array, "*keys"], room: int, start: Int[Array, ""]
+) -> Int[Array, "*keys"]:
+    """Positions that slots hold, below 0 where a slot is empty."""
+    return start - (start - slots) % room
+
+
+def roll_cache(
+    cache: Float[Array, "B G 1 T D"], x: Float[Array, "B Q G D"], start: Int[Array, ""]
+) -> tuple[Float[Array, "B K G D"], Float[Array, "B G 1 T D"]]:
+    """The last T positions in order with those that follow them, and the cache with the latter."""
+    room = cache.shape[3]
+    ordered = jnp.roll(cache, -(start % room), axis=3)
+    joined = jnp.concatenate([ordered, by_head(x, 1)], axis=3)
+    last = joined[..., -room:, :]
+    return by_position(joined), jnp.roll(last, (start + x.shape[1]) % room, axis=3)
+
+
+def real_positions(
+    mask: Bool[Array, "B M"] | None, first: Int[Array, ""], count: int, batch: int
+) -> Bool[Array, "B K"]:
+    """Mask of consecutive positions, those below 0 being none."""
+    positions = first + jnp.arange(count)
+    held = jnp.broadcast_to((positions >= 0)[None], (batch, count))
+    return held if mask is None else held & mask[:, jnp.maximum(positions, 0)]
 
 
 class HeadNorm(NamedTuple):
@@ -61,7 +138,7 @@ class _Keys(NamedTuple):
             return bias
         room, start = self.cached
         return lambda queries, slots: bias(
-            jnp.broadcast_to(start, queries.shape), kv_cache.of_slots(slots, room, start)
+            jnp.broadcast_to(start, queries.shape), keys_at_slots(slots, room, start)
         )
 
 
@@ -244,13 +321,13 @@ class MultiHeadAttention(nn.Module):
         known = caching and self.has_variable("cache", "key")
         if context is not None and known:
             k, v = self._cached()
-            return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), mask)
+            return _Keys(by_position(k), by_position(v), mask)
         source = x if context is None else context
         count = len(self._present()) if self.key_heads is None else self.key_heads
         k, v = self._heads("key", source, count), self._heads("value", source, count)
         if context is not None:
             if caching:
-                self._cache(kv_cache.by_head(k, 1), kv_cache.by_head(v, 1))
+                self._cache(by_head(k, 1), by_head(v, 1))
             return _Keys(k, v, mask)
         k = self._rotated(k, rotation, "key_norm")
         if not caching:
@@ -260,18 +337,16 @@ class MultiHeadAttention(nn.Module):
         if not known:  # the first positions see only each other
             room = self.cache_length
             room = room if self.window is None else min(room, self.window[0] + 1)
-            self._cache(kv_cache.begun(k, room), kv_cache.begun(v, room))
+            self._cache(new_cache(k, room), new_cache(v, room))
             mask = None if mask is None else mask[:, : x.shape[1]]
             return _Keys(k, v, mask, self.causal, self.window)
         if x.shape[1] > 1:
             return self._next_chunk(k, v, mask, start)
-        k, v = (
-            kv_cache.appended(*pair, start) for pair in zip(self._cached(), (k, v), strict=True)
-        )
+        k, v = (append_to_cache(*pair, start) for pair in zip(self._cached(), (k, v), strict=True))
         self._cache(k, v)
-        visible = kv_cache.visible(k, mask, start)
+        visible = visible_slots(k, mask, start)
         last = (k.shape[3], jnp.asarray(start))
-        return _Keys(kv_cache.by_position(k), kv_cache.by_position(v), visible, cached=last)
+        return _Keys(by_position(k), by_position(v), visible, cached=last)
 
     def _next_chunk(
         self, k: Array, v: Array, mask: Bool[Array, "B T"] | None, start: Int[Array, ""]
@@ -282,14 +357,14 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("sequences that share a cache continue by one token, with a mask")
         if self.window is None:
             pairs = zip(self._cached(), (k, v), strict=True)
-            k, v = (kv_cache.appended(*pair, start) for pair in pairs)
+            k, v = (append_to_cache(*pair, start) for pair in pairs)
             self._cache(k, v)
-            k, v = kv_cache.by_position(k), kv_cache.by_position(v)
+            k, v = by_position(k), by_position(v)
             return _Keys(k, v, mask, True, None, start)
         pairs = zip(self._cached(), (k, v), strict=True)
-        (k, new_k), (v, new_v) = (kv_cache.rolled(*pair, start) for pair in pairs)
+        (k, new_k), (v, new_v) = (roll_cache(*pair, start) for pair in pairs)
         self._cache(new_k, new_v)
-        real = kv_cache.real_positions(mask, start - room, k.shape[1], groups)
+        real = real_positions(mask, start - room, k.shape[1], groups)
         return _Keys(k, v, real, True, self.window, room)
 
     def _cache(self, k: Array, v: Array) -> None:

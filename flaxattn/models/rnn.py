@@ -31,7 +31,7 @@ from flaxattn.models.layers import (
     recording,
     with_defaults,
 )
-from flaxattn.models.outputs import Seq2SeqOutput
+from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import shifted_right
 
@@ -420,3 +420,41 @@ def _without_layers(capture: Capture) -> Capture:
             "Layers are counted from 0."
         )
     return dataclasses.replace(capture, layers=None)
+
+
+class RnnForSequenceClassification(Model):
+    """Bidirectional GRU that reads a text, with one label (or one number) for it."""
+
+    config: RnnConfig
+
+    def setup(self) -> None:
+        """Make the parts."""
+        c = self.config
+        self.words = Embedding(c.vocab_size, c.embedding_size, self.dtype)
+        self.encoder = Encoder(c, self.dtype)
+        self.classifier = Dense(c.num_labels, self.dtype, c.encoded_size**-0.5)
+        self.dropout = DropoutLayer(c.dropout)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        attention_mask: Int[Array, "B S"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> ModelOutput:
+        """Run the model."""
+        mask = real_positions(attention_mask)
+        words = self.dropout(self.words(input_ids), deterministic)
+        states = self.encoder(words, mask)
+        last = self.dropout(last_states(states, mask), deterministic)
+        return ModelOutput(
+            logits=self.classifier(last),
+            last_hidden_state=states,
+            hidden_states=(words, states) if self.keep_hidden else None,
+        )
+
+
+ARCHITECTURES: Mapping[str, type[nn.Module]] = {
+    "RnnLM": RnnLM,
+    "RnnForSequenceClassification": RnnForSequenceClassification,
+}

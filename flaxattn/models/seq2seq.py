@@ -3,33 +3,216 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017): Marian, BART, their pre-LN kin, and T5.
 
 Read it upwards from `Seq2Seq`. One set of modules serves all of them; what differs is a setting of
-`Seq2SeqConfig` or `T5Config`. Loading, saving and generating text are not done here.
+`Seq2SeqConfig` or `T5Config`. Task heads on a T5 are those of Hugging Face: labels of texts and
+tokens, and answers. Loading, saving and generating text are not done here.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
+from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.kernels.contract import Labels
+from flaxattn.kernels.call import PairBias
+from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.causal_lm import at_last
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
+    Dense,
     DropoutLayer,
     Embedding,
+    FeedForward,
     RMSNorm,
+    elementwise,
+    layer_norm,
     real_positions,
     self_labels,
     vocabulary_scores,
     with_defaults,
 )
+from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
-from flaxattn.models.position_tables import counted
-from flaxattn.models.relative_positions import BiasTable
+from flaxattn.models.positions import UNUSED_ROWS, BiasTable, counted, relative_bias, sinusoids
 from flaxattn.models.rnn_config import EncoderDecoderConfig
-from flaxattn.models.seq2seq_layers import DecoderLayer, EncoderLayer, Inputs, TransformerConfig
+from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.models.t5_config import T5Config
+
+TransformerConfig = Seq2SeqConfig | T5Config
+
+
+class Inputs(nn.Module):
+    """Word embeddings, positions added where they have any, normalised if configured, with dropout.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+    """
+
+    config: TransformerConfig
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        words: Float[Array, "B S E"],
+        position_ids: Int[Array, "B S"],
+        deterministic: bool = True,
+    ) -> Float[Array, "B S E"]:
+        """The input of a stack."""
+        c = self.config
+        x = words * np.sqrt(c.d_model if c.scale_embedding else 1).astype(words.dtype)
+        if c.positions == "learned":
+            init = nn.initializers.truncated_normal(c.init_std)
+            count = c.max_position_embeddings + UNUSED_ROWS
+            table = Embedding(count, c.d_model, self.dtype, embedding_init=init, name="position")
+            x = x + table(position_ids + UNUSED_ROWS)
+        elif c.positions == "sinusoidal":
+            position = jnp.asarray(sinusoids(c.max_position_embeddings, c.d_model), self.dtype)
+            x = x + position[position_ids]
+        if c.normalize_embedding:
+            x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
+        return DropoutLayer(c.dropout)(x, deterministic)
+
+
+class _Layer(nn.Module):
+    """Shared parts of encoder and decoder layers: sub-layers with dropout, residual and norm.
+
+    Attributes:
+        config: Shape and settings.
+        dtype: Computation dtype.
+        capture: What attention records.
+        implementation: Name of the attention kernel; None chooses.
+        cache_length: Positions that a cache has room for.
+    """
+
+    config: TransformerConfig
+    dtype: Dtype = jnp.float32
+    capture: Capture = NOTHING
+    implementation: str | None = None
+    cache_length: int = 0
+
+    def _add(
+        self, name: str, x: Array, sublayer: Callable[[Array], Array], deterministic: bool
+    ) -> Float[Array, "B S E"]:
+        """`x` plus a sub-layer's output, normalised before or after as configured."""
+        c = self.config
+        norm = functools.partial(_norm, c, self.dtype, f"{name}_norm")
+        dropout = DropoutLayer(c.dropout)
+        if c.norm_first:
+            return x + dropout(sublayer(norm(x)), deterministic)
+        return norm(x + dropout(sublayer(x), deterministic))
+
+    def _attention(self, name: str, heads: int, causal: bool = False) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            heads,
+            dtype=self.dtype,
+            dropout_rate=self.config.attention_dropout,
+            initializer_range=self.config.init_std,
+            causal=causal,
+            capture=self.capture,
+            implementation=self.implementation,
+            cache_length=self.cache_length,
+            head_dim=self.config.head_dim,
+            input_bias=self.config.use_bias,
+            output_bias=self.config.use_bias,
+            scale=self.config.score_scale,
+            name=name,
+        )
+
+    def _bias(self, table: Float[Array, "R H"] | None, causal: bool) -> PairBias | None:
+        """The bias of the scores of self-attention."""
+        if table is None or not isinstance(self.config, T5Config):
+            return None
+        return relative_bias(table, self.config.relative_attention_max_distance, not causal)
+
+    def _feed_forward(self, width: int) -> FeedForward:
+        c = self.config
+        return FeedForward(
+            width,
+            c.activation_function,
+            self.dtype,
+            c.init_std,
+            c.activation_dropout,
+            gated=c.gated,
+            use_bias=c.use_bias,
+            name="feed_forward",
+        )
+
+
+class EncoderLayer(_Layer):
+    """Self-attention and feed-forward."""
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B S E"],
+        *,
+        mask: Bool[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        relative: Float[Array, "R H"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B S E"]:
+        """Apply the layer."""
+        c = self.config
+        given = {"labels": labels, "head_mask": head_mask, "deterministic": deterministic}
+        given["bias"] = self._bias(relative, causal=False)
+        attend = self._attention("attention", c.encoder_attention_heads)
+        feed = self._feed_forward(c.encoder_ffn_dim)
+        x = self._add("attention", x, lambda y: attend(y, mask=mask, **given), deterministic)
+        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
+
+
+class DecoderLayer(_Layer):
+    """Self-attention to what came before, attention to the encoder's output, and feed-forward."""
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        *,
+        context: Float[Array, "B S E"],
+        mask: Bool[Array, "B T"] | None = None,
+        context_mask: Bool[Array, "B S"] | None = None,
+        labels: Labels | None = None,
+        context_labels: Labels | None = None,
+        head_mask: Float[Array, "*B H"] | None = None,
+        cross_head_mask: Float[Array, "*B H"] | None = None,
+        relative: Float[Array, "R H"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T E"]:
+        """Apply the layer."""
+        c, heads = self.config, self.config.decoder_attention_heads
+        attend = self._attention("attention", heads, causal=True)
+        attend_across = self._attention("cross_attention", heads)
+        feed = self._feed_forward(c.decoder_ffn_dim)
+
+        def own(y: Array) -> Array:
+            given = {"mask": mask, "labels": labels, "head_mask": head_mask}
+            bias = self._bias(relative, causal=True)
+            return attend(y, **given, bias=bias, deterministic=deterministic)
+
+        def across(y: Array) -> Array:
+            given = {"mask": context_mask, "labels": context_labels, "head_mask": cross_head_mask}
+            return attend_across(y, context, **given, deterministic=deterministic)
+
+        x = self._add("attention", x, own, deterministic)
+        x = self._add("cross_attention", x, across, deterministic)
+        return self._add("feed_forward", x, lambda y: feed(y, deterministic), deterministic)
+
+
+def _norm(
+    config: TransformerConfig, dtype: Dtype, name: str, x: Float[Array, "B S E"]
+) -> Float[Array, "B S E"]:
+    """A sub-layer's norm."""
+    epsilon = config.layer_norm_eps
+    if config.root_mean_square:
+        return RMSNorm(epsilon, dtype, name=name)(x)
+    return layer_norm(x, epsilon=epsilon, dtype=dtype, name=name)
 
 
 class Seq2Seq(Model):
@@ -285,3 +468,96 @@ ARCHITECTURES: Mapping[str, type[nn.Module]] = {
     "BartModel": Seq2Seq,
     "BartForConditionalGeneration": Seq2SeqLM,
 }
+
+
+class T5ForSequenceClassification(Model):
+    """A T5 with a label per text: `logits [B, labels]`.
+
+    The label is predicted from the decoder's output at the last `eos_token_id` of the source; the
+    decoder reads the source shifted by one position.
+    """
+
+    config: T5Config
+
+    def setup(self) -> None:
+        """Make the parts."""
+        c = self.config
+        self.model = Seq2Seq(**self.settings())
+        self.drop = DropoutLayer(c.classifier_dropout)
+        self.score_dense = Dense(c.d_model, self.dtype, c.init_std)
+        self.score = Dense(c.num_labels, self.dtype, c.init_std)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B S"],
+        *inputs: Int[Array, "B S"],
+        deterministic: bool = True,
+        **options: Any,
+    ) -> Seq2SeqOutput:
+        """Run the model; arguments as for `Seq2Seq`. Returns `logits` over the labels too."""
+        out = self.model(input_ids, *inputs, deterministic=deterministic, **options)
+        x = at_last(out.last_hidden_state, input_ids == self.config.eos_token_id)
+        x = self.drop(x, deterministic)
+        x = self.drop(elementwise(jnp.tanh, self.score_dense(x)), deterministic)
+        return out.replace(logits=self.score(x))
+
+
+class T5ForTokenClassification(Model):
+    """The encoder of a T5 with a label per position: `logits [B, S, labels]`."""
+
+    config: T5Config
+
+    def setup(self) -> None:
+        """Make the parts."""
+        self.model = Seq2Seq(**self.settings())
+        self.drop = DropoutLayer(self.config.classifier_dropout)
+        self.token_score = Dense(self.config.num_labels, self.dtype, self.config.init_std)
+
+    def __call__(
+        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
+    ) -> ModelOutput:
+        """Run the model; arguments as for `Seq2Seq.encode`. Returns `logits` over the labels."""
+        x, hidden = self.model.encode(*inputs, deterministic=deterministic, **options)
+        logits: Float[Array, "B S labels"] = self.token_score(self.drop(x, deterministic))
+        return ModelOutput(last_hidden_state=x, hidden_states=hidden, logits=logits)
+
+
+class T5ForQuestionAnswering(Model):
+    """A T5 that finds where in a text an answer begins and where it ends.
+
+    The decoder reads the source shifted by one position, so that it has a score for each.
+    """
+
+    config: T5Config
+
+    def setup(self) -> None:
+        """Make the parts."""
+        self.model = Seq2Seq(**self.settings())
+        self.qa_head = Dense(2, self.dtype, self.config.init_std)
+
+    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> Seq2SeqOutput:
+        """Run the model; arguments as for `Seq2Seq`. Returns `start_logits`, `end_logits` too."""
+        out = self.model(*inputs, **options)
+        scores = self.qa_head(out.last_hidden_state)
+        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
+
+
+_HEADS: Mapping[str, type[nn.Module]] = {
+    "Model": Seq2Seq,
+    "ForConditionalGeneration": Seq2SeqLM,
+    "EncoderModel": T5Encoder,
+    "ForSequenceClassification": T5ForSequenceClassification,
+    "ForTokenClassification": T5ForTokenClassification,
+    "ForQuestionAnswering": T5ForQuestionAnswering,
+}
+
+
+def architectures(config: T5Config) -> Mapping[str, type[nn.Module]]:
+    """Modules by Hugging Face's class names, those of the model's own kind first."""
+    stems = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}
+    own = [stems.pop(config.kind)]
+    return {
+        stem + head: module
+        for stem in own + list(stems.values())
+        for head, module in _HEADS.items()
+    }

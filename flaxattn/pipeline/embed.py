@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectors of sentences: `embed`, the hidden states of a text put into one.
 
-One vector per text, in memory. Vectors of single tokens, on disk, are in `build_token_index`.
+One vector per text, in memory. Vectors of single tokens, on disk, are in `measures.search`.
 """
 
 import dataclasses
@@ -20,15 +20,13 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.batches import Batch
-from flaxattn.pipeline.device_step import Arguments
 from flaxattn.pipeline.hidden_states import arguments, last_of, state_number, states_of
-from flaxattn.pipeline.prefetch import in_background
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.pipeline.run import ModelRunner, mesh_of
-from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, tokenize
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of
+from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of, in_background, tokenize
+from flaxattn.pretrained.model_inputs import TokenizedTexts
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.pretrained.sentence_modules import SentenceRecipe, unit
 from flaxattn.text.text_lists import some_texts
 from flaxattn.text.tokenizer import Tokenizer

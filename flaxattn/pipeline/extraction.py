@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of many texts: `extract` for what fits into memory, `extract_shards` for what does not.
 
-Texts are tokenized in the background (`prefetch`), models run over them (`run`), and what they
-record is cut into one trace per text, in order. Nothing is written to disk.
+Texts are tokenized in the background (`tokenize_texts`), models run over them (`run`), and the
+records are cut into one trace per text, in order. Nothing is written to disk.
 """
 
 import collections
@@ -18,18 +18,16 @@ from jax.sharding import Mesh
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments, keywords_of
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.pipeline.device_step import AttentionProgram
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.online_moments import OnlineMoments
-from flaxattn.pipeline.prefetch import TokenPrefetch
 from flaxattn.pipeline.progress_reporter import Watch, ignore, show_progress
-from flaxattn.pipeline.run import ModelRunner, mesh_of
+from flaxattn.pipeline.run import AttentionProgram, ModelRunner, mesh_of
 from flaxattn.pipeline.same_architecture import check_alike
-from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
+from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, TokenPrefetch, groups_of
 from flaxattn.pretrained import model_inputs
+from flaxattn.pretrained.model_inputs import TokenizedTexts, joined
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.text.text_lists import paired_lists
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace

@@ -10,10 +10,9 @@ from typing import Any
 
 from flaxattn.errors import InputError
 from flaxattn.pipeline.batches import Batch, RowSlot, stacked
-from flaxattn.pretrained.model_inputs import bucket
+from flaxattn.pretrained.model_inputs import TokenizedTexts, bucket
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.readings import TokenizedTexts
 
 
 def with_targets(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hidden states of a model's output: which one is requested, and the arguments of a batch.
 
-What is made of them is decided in `embed`, `head_probe` and `build_token_index`.
+What is made of them is decided in `embed`, `head_probe` and `search`.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.pipeline.batches import Batch, stacked
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.readings import TokenizedTexts
 
 
 def state_number(model: Pretrained, layer: int) -> int:

@@ -14,14 +14,12 @@ from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR, Sentence
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.pipeline.prefetch import in_background
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, in_background, tokenize_each
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
-from flaxattn.text.token_spans import token_spans
-from flaxattn.text.words import positions_of_words
+from flaxattn.text.token_spans import positions_of_words, token_spans
 from flaxattn.trace.trace import Trace
 
 WINDOW = 4096

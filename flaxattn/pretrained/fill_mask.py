@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pretrained.model_types import MASKED_LM
 from flaxattn.pretrained.nonfinite_error import refusal
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained, run
 from flaxattn.text.text_lists import text_list
 from flaxattn.text.tokenizer import Tokenizer

@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`from_pretrained`: a model by name, with everything it was saved with."""
+"""`from_pretrained`: a model by name, with everything it was saved with.
+
+A name stands for a directory or file with configuration and tensors; of an adapter they are those
+of its base, with the changes of the adapter. `untrained` is a model with random parameters.
+"""
 
 import dataclasses
 import logging
@@ -9,28 +13,100 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.typing import Dtype
 from jax.sharding import Mesh
 
-from flaxattn.errors import CheckpointError, InputError, check_arguments
+from flaxattn.errors import CheckpointError, InputError, UnavailableError, check_arguments
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
-from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.pretrained import generation_config, model_directory
-from flaxattn.pretrained.checkpoint import Checkpoint
-from flaxattn.pretrained.model_types import ModelConfig, modules_of
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained import decoding_settings, hub, model_directory
+from flaxattn.pretrained.gguf_file import SUFFIX, GgufFile
+from flaxattn.pretrained.lora_adapter import LoraAdapter
+from flaxattn.pretrained.model_directory import as_stored, config_of, read_config
+from flaxattn.pretrained.model_types import ModelConfig, family_of, modules_of
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
+from flaxattn.pretrained.pretrained_encoders import (
+    PretrainedBert,
+    PretrainedRnnClassifier,
+    PretrainedT5Encoder,
+)
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
 from flaxattn.pretrained.sentence_modules import SentenceModules
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
+from flaxattn.trace.tensor_file import TensorFiles, saved_beside
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A model that was found and whose tensors are still to be read.
+
+    Attributes:
+        directory: Of the model; the file itself where that is a GGUF file.
+        config: Its configuration.
+        files: Its tensors.
+        saved: Checksums of the files beside them; empty where another program wrote these.
+        adapter: Whose changes are merged into the tensors; None where there is none.
+        gguf: The one file that holds the model; None for a directory.
+    """
+
+    directory: Path
+    config: ModelConfig
+    files: TensorFiles
+    saved: Mapping[str, str]
+    adapter: LoraAdapter | None = None
+    gguf: GgufFile | None = None
+
+    @classmethod
+    def find(cls, name: str | Path, **hosted: Any) -> "Checkpoint":
+        """Find a model by its name."""
+        path = Path(name).expanduser()
+        if path.suffix == SUFFIX and path.is_file():
+            return cls._of_gguf(GgufFile(path))
+        directory = hub.find(name, **hosted)
+        if (adapter := LoraAdapter.read(directory)) is None:
+            return cls._of(directory)
+        base = cls._of(_base(adapter, hosted))
+        files = adapter.merged(base.files, family_of(base.config), base.config)
+        config = base.config
+        if files.rows is not None:  # tokens were added
+            config = dataclasses.replace(config, vocab_size=files.rows)
+        return dataclasses.replace(base, config=config, files=files, adapter=adapter)
+
+    def unchanged(self) -> bool:
+        """Return whether the files beside the tensors are still those that were found."""
+        return self.gguf is not None or saved_beside(self.directory) == self.saved
+
+    @classmethod
+    def _of_gguf(cls, file: GgufFile) -> "Checkpoint":
+        config = config_of(file.path, file.settings())
+        return cls(file.path, config, file.tensors(), {}, gguf=file)
+
+    @classmethod
+    def _of(cls, directory: Path) -> "Checkpoint":
+        saved, config = saved_beside(directory), read_config(directory)
+        files = TensorFiles(directory)
+        return cls(directory, as_stored(config, files), files, saved)
+
+
+def _base(adapter: LoraAdapter, hosted: Mapping[str, Any]) -> Path:
+    """Directory of the model that an adapter changes, beside the adapter or by its name."""
+    beside = adapter.directory / adapter.base
+    if beside.is_dir():
+        return beside
+    revision = adapter.settings.get("revision")
+    try:
+        return hub.find(adapter.base, **{**hosted, "revision": revision})
+    except (CheckpointError, UnavailableError) as error:
+        raise adapter.refused("that model is not at hand") from error
+
 
 _log = logging.getLogger(__name__)
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -208,7 +284,7 @@ def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
     if isinstance(config, EncoderDecoderConfig):
         if config.decoder_layers:
             target = _tokenizer(directory, model_directory.TARGET_PREFIX, config.target_size)
-            parts |= {"target_tokenizer": target, "generation": generation_config.read(directory)}
+            parts |= {"target_tokenizer": target, "generation": decoding_settings.read(directory)}
         return parts
     if isinstance(tokenizer, PythonTokenizer):
         raise CheckpointError(
@@ -219,7 +295,7 @@ def _reading(found: Checkpoint, config: ModelConfig) -> dict[str, Any]:
         )
     if isinstance(config, EncoderConfig):
         return parts
-    return parts | {"generation": generation_config.read(directory)}
+    return parts | {"generation": decoding_settings.read(directory)}
 
 
 def _tokenizer(directory: Path, prefix: str, size: int) -> Reader | None:
@@ -242,3 +318,30 @@ def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
             f"table has ids 0 to {size - 1}.\n"
             "Its files are not of one model; take them all from the same place."
         )
+
+
+@check_arguments()
+def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
+    """Replace the parameters of a model by random ones, as before any training.
+
+    What is found in such a model was not learnt: it is the baseline of roles and probes.
+
+    >>> import flaxattn as fa
+    >>> fa.untrained(fa.from_pretrained("tiny-bert")).name
+    'tiny-bert, untrained'
+
+    Args:
+        model: A BERT, a GPT-2 or an encoder-decoder.
+        seed: Random seed for the parameters.
+
+    Returns:
+        A model of its own, with the same tokenizer and configuration.
+
+    Raises:
+        InputError: If `model` is not a `Pretrained`.
+    """
+    given = {"input_ids": np.ones((1, 2), np.int32)}
+    if isinstance(model, PretrainedSeq2Seq):
+        given["decoder_input_ids"] = given["input_ids"]
+    params = jax.jit(model.module.init)(jax.random.key(seed), **given)["params"]
+    return dataclasses.replace(model, params=params, name=f"{model.name}, untrained")

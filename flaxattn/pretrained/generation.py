@@ -22,9 +22,15 @@ from flaxattn.models.causal_lm import CausalLM, prompt_starts
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import generation_loop
-from flaxattn.pretrained.beam_search import Beams
 from flaxattn.pretrained.decoding_settings import Decoding
-from flaxattn.pretrained.generation_loop import Cache, Follow, GeneratedRows, Writing, Written
+from flaxattn.pretrained.generation_loop import (
+    Beams,
+    Cache,
+    Follow,
+    GeneratedRows,
+    Writing,
+    Written,
+)
 
 _FIRST_ROOM = 32  # positions of the first cache
 _CHUNK = 256  # positions of a long prompt that are read at once; padded lengths are multiples

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face model directories in and out, following the tables of names.
 
-Not here: finding the directory (`hub`), the files (`tensor_file`), whether a checkpoint and a model
-belong together (`matching`).
+Tensors are read straight into their place, on one device or many: a parameter of all layers is
+filled layer by layer, in the dtype that it will have. On the CPU the memory that is filled becomes
+the array; to other devices it is copied, one parameter at a time. Not here: finding the directory
+(`hub`), the files (`tensor_file`), whether a checkpoint and a model belong together
+(`checkpoint_match`).
 """
 
 import difflib
@@ -21,7 +24,7 @@ import numpy as np
 from flax import linen as nn
 from flax import traverse_util
 from flax.typing import Dtype
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
@@ -29,20 +32,185 @@ from flaxattn.files import names_inside, remove_abandoned, sha256_of, written_wh
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import shown
 from flaxattn.models.layers import ACTIVATIONS
-from flaxattn.models.parameter_shardings import usable_mesh
+from flaxattn.models.parameter_shardings import parameter_sharding, usable_mesh
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import checkpoint_match, sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.encoder_names import with_frequencies
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
-from flaxattn.pretrained.name_tables import Family, NameRow
-from flaxattn.pretrained.parameter_loading import converted, placed, read_parameters
+from flaxattn.pretrained.name_tables import Family, NameRow, Part
 from flaxattn.pretrained.seq2seq_names import ties_output
-from flaxattn.pretrained.tensor_layouts import theirs
 from flaxattn.text.token_batch import Reader
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
+
+
+def ours(row: NameRow, array: np.ndarray) -> np.ndarray:
+    """The parameter that a tensor holds, or one of several."""
+    if row.how == "1":
+        return array[0]
+    array = array.T if row.transposed else array
+    part = row.part
+    if part is None:
+        return array
+    start, stop = part.bounds(array.shape[-1])
+    grouped = array.reshape(*array.shape[:-1], part.groups, -1)
+    return grouped[..., start:stop].reshape(*array.shape[:-1], -1)
+
+
+def theirs(rows: Mapping[int, NameRow], arrays: Mapping[int, np.ndarray]) -> np.ndarray:
+    """The tensor that holds one parameter, or several."""
+    row, array = rows[0], arrays[0]
+    if row.how == "1":
+        return array[None]
+    if row.part is not None:
+        array = _joined(row.part, arrays)
+    return np.ascontiguousarray(array.T) if row.transposed else array
+
+
+def _joined(part: Part, arrays: Mapping[int, np.ndarray]) -> np.ndarray:
+    before = arrays[0].shape[:-1]
+    grouped = [arrays[n].reshape(*before, part.groups, -1) for n in sorted(arrays)]
+    return np.concatenate(grouped, axis=-1).reshape(*before, -1)
+
+
+Bounds = tuple[tuple[int, int], ...]
+_ALIGNMENT = 64  # bytes; memory that begins at a multiple of it becomes an array without a copy
+_STRAIGHT = ("=", "1")  # relations of a tensor to a parameter under which the bytes are the same
+
+
+def read_parameters(
+    files: TensorFiles,
+    tensors: Mapping[str, Sequence[str]],
+    rows: Mapping[str, NameRow],
+    shapes: Mapping[str, Any],
+    dtype: Any,
+    mesh: Mesh | None = None,
+) -> dict[str, Any]:
+    """Read parameters; beside them only one tensor is held at any time."""
+    together: dict[tuple[str, ...], list[str]] = {}  # some parameters are parts of one tensor
+    for path, names in tensors.items():
+        together.setdefault(tuple(names), []).append(path)
+    read: dict[str, Any] = {}
+    for names, paths in together.items():
+        memory = {path: _memory(path, shapes[path], dtype, mesh) for path in paths}
+        for number, name in enumerate(names):
+            _read(files, name, [_place(rows[p], memory[p], shapes[p], number) for p in paths])
+        for path in paths:
+            arrays = tuple(one.finished() for one in memory.pop(path))
+            read[path] = arrays if isinstance(shapes[path], tuple) else arrays[0]
+    return read
+
+
+def converted(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Numbers in another dtype."""
+    if dtype is None or array.dtype == jnp.dtype(dtype):
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(jnp.dtype(dtype))
+    if np.any(np.isinf(cast) & np.isfinite(array)):
+        raise InputError(
+            f"{name} has values too large for {jnp.dtype(dtype).name}: up to "
+            f"{np.abs(array).max():.3g}.\nChoose bfloat16 or float32."
+        )
+    return cast
+
+
+def placed(array: Array, path: str, mesh: Mesh | None) -> Array:
+    """An array where the parameter of that path belongs."""
+    if mesh is None:
+        return array
+    return jax.device_put(array, parameter_sharding(path, array.shape, mesh))
+
+
+class ParameterMemory:
+    """Memory of one parameter, whole or in the parts that devices hold.
+
+    Attributes:
+        shape: Of the parameter.
+        parts: Memory of each part, by where the part begins and ends on every axis.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, sharding: NamedSharding | None) -> None:
+        self.shape, self._sharding = shape, sharding
+        self._holders: dict[Any, Bounds] = {None: tuple((0, size) for size in shape)}
+        if sharding is not None:
+            held = sharding.addressable_devices_indices_map(shape)
+            self._holders = {device: _bounds(index or (), shape) for device, index in held.items()}
+        self.parts = {
+            bounds: _aligned(tuple(stop - start for start, stop in bounds), dtype)
+            for bounds in set(self._holders.values())
+        }
+
+    def whole(self, layer: int | None) -> np.ndarray | None:
+        """Return the memory itself, of one layer or of all; None if it is in several parts."""
+        memory = next(iter(self.parts.values()))
+        if memory.shape != self.shape:
+            return None
+        return memory if layer is None else memory[layer]
+
+    def write(self, array: np.ndarray, layer: int | None) -> None:
+        """Write numbers into every part that they belong to."""
+        for bounds, memory in self.parts.items():
+            index = tuple(slice(*ends) for ends in bounds)
+            if layer is None:
+                memory[...] = array[index]
+            elif bounds[0][0] <= layer < bounds[0][1]:
+                memory[layer - bounds[0][0]] = array[index[1:]]
+
+    def finished(self) -> Array:
+        """Return the array; the memory must not be written again."""
+        if self._sharding is None:
+            return jax.device_put(*self.parts.values()).block_until_ready()
+        arrays = [jax.device_put(self.parts[i], device) for device, i in self._holders.items()]
+        whole = jax.make_array_from_single_device_arrays(self.shape, self._sharding, arrays)
+        return whole.block_until_ready()
+
+
+Place = tuple[NameRow, ParameterMemory, int | None]  # the last is a layer on the first axis
+
+
+def _memory(path: str, shape: Any, dtype: Any, mesh: Mesh | None) -> list[ParameterMemory]:
+    """Memory of a parameter, or of each layer where layers are unstacked."""
+    shapes = shape if isinstance(shape, tuple) else (shape,)
+    shardings = [mesh and parameter_sharding(path, one.shape, mesh) for one in shapes]
+    return [ParameterMemory(a.shape, dtype, s) for a, s in zip(shapes, shardings, strict=True)]
+
+
+def _place(row: NameRow, memory: list[ParameterMemory], shape: Any, number: int) -> Place:
+    """Place of one of the tensors of a parameter."""
+    if isinstance(shape, tuple):
+        return row, memory[number], None
+    return row, memory[0], number if "*" in row.theirs else None
+
+
+def _read(files: TensorFiles, name: str, places: Sequence[Place]) -> None:
+    """Read one tensor into all places that hold a part of it."""
+    row, memory, layer = places[0]
+    target = memory.whole(layer)
+    if row.how in _STRAIGHT and target is not None and target.dtype == files.dtype(name):
+        files.read(name, into=target)
+        return
+    array = files.read(name)
+    for row, memory, layer in places:
+        dtype = next(iter(memory.parts.values())).dtype
+        memory.write(converted(name, ours(row, array), dtype), layer)
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    ends = (part.indices(size) for part, size in zip(index, shape, strict=True))
+    return tuple((start, stop) for start, stop, _ in ends)
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Memory that JAX can use as it is, not yet written to."""
+    kind = jnp.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(kind).reshape(shape)
+
 
 TARGET_PREFIX = "target_"  # of the files of a second tokenizer
 STORED_DTYPES = ("float32", "float16", "bfloat16")

@@ -10,19 +10,9 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from flaxattn.models import (
-    bert,
-    decoder,
-    decoder_types,
-    gpt2,
-    modernbert,
-    rnn_classifier,
-    seq2seq,
-    t5_heads,
-)
+from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.bert_variants import BERT_VARIANTS
+from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2 import GPT2ForSequenceClassification
@@ -61,7 +51,7 @@ CLASSIFIERS = (
     *ENCODER_CLASSIFIERS,
     GPT2ForSequenceClassification,
     DecoderForSequenceClassification,
-    rnn_classifier.RnnForSequenceClassification,
+    rnn.RnnForSequenceClassification,
 )
 """Modules with a label for each text."""
 
@@ -108,8 +98,8 @@ _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
     GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, lambda _: gpt2.ARCHITECTURES),
     DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
     Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),
-    T5Config: _ModelFamily(t5_names, t5_heads.architectures),
-    RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn_classifier.ARCHITECTURES),
+    T5Config: _ModelFamily(t5_names, seq2seq.architectures),
+    RnnConfig: _ModelFamily(lambda _: RNN_NAMES, lambda _: rnn.ARCHITECTURES),
 }
 
 

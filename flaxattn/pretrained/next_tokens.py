@@ -17,10 +17,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.nonfinite_error import check_written
-from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import tokens_of
+from flaxattn.pretrained.pretrained_model import Pretrained, tokens_of
 from flaxattn.trace.token_predictions import SCORES, Predictions
 from flaxattn.trace.trace import Trace
 

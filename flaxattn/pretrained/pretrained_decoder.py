@@ -17,26 +17,24 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables
+from flaxattn.models import positions
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rotary import next_change
-from flaxattn.pretrained import generation_config, model_inputs, prompts, streaming
-from flaxattn.pretrained.decoding_settings import Decoding
+from flaxattn.pretrained import decoder_texts, decoding_settings, model_inputs
+from flaxattn.pretrained.decoder_texts import ChatModel
+from flaxattn.pretrained.decoding_settings import Decoding, settled
 from flaxattn.pretrained.generation import lengths, so_far, stages, write
-from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered, check_label_names
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
 from flaxattn.pretrained.pretrained_model import run
-from flaxattn.pretrained.prompts import ChatModel
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.text.chat_template import Chat, chats_of
 from flaxattn.text.text_lists import text_list
-from flaxattn.text.token_spans import decoded_spans
+from flaxattn.text.token_spans import decoded_spans, words_decoded, words_read
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.words import words_decoded, words_read
 from flaxattn.trace.trace import Trace
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
@@ -152,7 +150,7 @@ class PretrainedDecoder(ChatModel):
         Raises:
             InputError: For a prompt or a setting that cannot be used.
         """
-        stops = streaming.stop_strings(stop)
+        stops = decoder_texts.stop_strings(stop)
         if stops and scores:
             raise InputError(
                 "scores are of all generated tokens, which stop cuts\nleave out one of the two"
@@ -172,7 +170,7 @@ class PretrainedDecoder(ChatModel):
         if stops:
             rows = (row[start:size].tolist() for row, size in zip(flat, sizes, strict=True))
             decode = self._reader().decode
-            sizes = start + np.array([streaming.tokens_needed(r, decode, stops) for r in rows])
+            sizes = start + np.array([decoder_texts.tokens_needed(r, decode, stops) for r in rows])
             flat = np.where(np.arange(flat.shape[1]) < sizes[:, None], flat, decoding.pad)
         result: Any = flat[:, : sizes.max()]
         if texts is not None:
@@ -209,7 +207,7 @@ class PretrainedDecoder(ChatModel):
         Raises:
             InputError: For a prompt or a setting that cannot be used.
         """
-        stops = streaming.stop_strings(stop)
+        stops = decoder_texts.stop_strings(stop)
         chats = chats_of(text)
         if not isinstance(text, str) and (chats is None or len(chats) > 1):
             raise InputError(
@@ -224,7 +222,7 @@ class PretrainedDecoder(ChatModel):
             )
         texts = self._growing(given, prompt, decoding, seed)
         first = [text] if isinstance(text, str) else []
-        return itertools.chain(first, streaming.grown(texts, stops))
+        return itertools.chain(first, decoder_texts.grown(texts, stops))
 
     def decoding(self, prompt: int, settings: Mapping[str, Any]) -> Decoding:
         """The settings of generation, those of the checkpoint in place of those left out.
@@ -328,7 +326,7 @@ class PretrainedDecoder(ChatModel):
 
     def positions(self) -> Float[np.ndarray, "P E"]:
         """The learned table of positions, for `flaxattn.plot_positions`."""
-        table = position_tables.learned(self.params, "positions")
+        table = positions.learned(self.params, "positions")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of positions: it turns queries and keys by an angle.\n"
@@ -338,7 +336,7 @@ class PretrainedDecoder(ChatModel):
 
     def _beside(self) -> dict[str, Any]:
         found = super()._beside()
-        return found | {"further": found["further"] | generation_config.files(self.generation)}
+        return found | {"further": found["further"] | decoding_settings.files(self.generation)}
 
     def _size(self) -> str:
         return "{} layers, {} heads".format(*self.counts())
@@ -400,12 +398,12 @@ class PretrainedDecoder(ChatModel):
             c, chats = self.config, chats_of(texts)
             first = next(iter(c.end_ids), None)
             texts = texts if chats is None else self._rendered(chats)
-            ids, mask = prompts.encoded(
+            ids, mask = decoder_texts.encoded(
                 texts, self._tokenizer(), c.longest, first, special=chats is None
             )
         given = self._checked(ids, mask, None)
         mask = np.asarray(given["attention_mask"] != 0, np.int32)
-        prompts.check_left(mask)
+        decoder_texts.check_left(mask)
         return np.asarray(given["input_ids"]), mask
 
     def _growing(
@@ -424,7 +422,7 @@ class PretrainedDecoder(ChatModel):
     ) -> bool:
         """Return whether every text is at its end, or has a stop string."""
         decode, open_ones = self._reader().decode, ids[~ended].tolist()
-        return all(streaming.certain(decode(row), stops)[1] for row in open_ones)
+        return all(decoder_texts.certain(decode(row), stops)[1] for row in open_ones)
 
     def _continued(
         self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
@@ -435,7 +433,7 @@ class PretrainedDecoder(ChatModel):
             texts = [""] * len(chats)
         per, decode = len(ids) // len(texts), self._reader().decode
         return [
-            texts[row // per] + streaming.cut(decode(ids[row, start:size].tolist()), stops)
+            texts[row // per] + decoder_texts.cut(decode(ids[row, start:size].tolist()), stops)
             for row, size in enumerate(sizes)
         ]
 
@@ -444,7 +442,7 @@ class PretrainedDecoder(ChatModel):
     ) -> Trace:
         """The trace of prompts with what follows them; prompts are segment 0."""
         prompts_end = (mask != 0).sum(1)
-        moved, real = prompts.moved_left(ids, sizes, mask)
+        moved, real = decoder_texts.moved_left(ids, sizes, mask)
         mask = real.astype(np.int32)
         special = self._special(moved, mask)
         reading = self._reading(moved, mask, special, self._decoded(moved, mask, special))

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A module, its parameters and its tokenizer in one hand: what every `Pretrained` has.
+"""A module, its parameters and its tokenizer together: what every `Pretrained` has.
 
-What it is called with differs from family to family: `pretrained_bert`, `pretrained_seq2seq`. Who
-wants `jax.grad`, `vmap` or a mesh takes `module` and `params` from the handle and calls
-`module.apply`.
+Its arguments differ from family to family: `pretrained_encoders`, `pretrained_seq2seq`. For
+`jax.grad`, `vmap` or a mesh, take `module` and `params` and call `module.apply`.
 """
 
 import abc
@@ -16,23 +15,28 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
+import numpy as np
 from flax import linen as nn
+from jaxtyping import Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.causal_lm import CausalLM
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.layer_stack import masks_of_heads
-from flaxattn.models.unstacked_layers import UnstackedLayers
+from flaxattn.models.layer_stack import UnstackedLayers, masks_of_heads
+from flaxattn.models.rnn_config import EncoderDecoderConfig
+from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import hub, model_directory, model_inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
+from flaxattn.pretrained.model_inputs import TokenizedTexts, joined
 from flaxattn.pretrained.model_types import ModelConfig
 from flaxattn.pretrained.nonfinite_error import check_dtype, first_nonfinite, nonfinite_error
 from flaxattn.pretrained.pruning import Heads, chosen_heads, pruned_config, pruned_parameters
-from flaxattn.pretrained.readings import TokenizedTexts, joined
 from flaxattn.pretrained.sentence_modules import SentenceModules
+from flaxattn.text.text_lists import text_list
 from flaxattn.text.token_batch import Reader
+from flaxattn.text.token_spans import words_read
 from flaxattn.trace.nonfinite import count_nonfinite, with_lse, without_added_lse
 from flaxattn.trace.trace import Trace
 
@@ -314,3 +318,68 @@ def run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> 
 def see(module: nn.Module, params: Any, given: dict[str, Any]) -> Any:
     """Only what was recorded: pooler, heads and the end of the last layer are not computed."""
     return module.apply({"params": params}, **given, mutable=["intermediates"])[1]
+
+
+class SourceReader(Pretrained):
+    """A model whose encoder reads texts by themselves; its parts are described at `Pretrained`."""
+
+    config: EncoderDecoderConfig
+
+    @property
+    def limit(self) -> int:
+        """Most positions of a source, and of a target."""
+        return self.config.max_position_embeddings
+
+    @property
+    def biased_scores(self) -> bool:
+        """True where scores have a bias by position, as in T5."""
+        return isinstance(self.config, T5Config)
+
+    def _sources(self, texts: Any, ids: Any, mask: Any, truncate: bool) -> TokenizedTexts:
+        """Checked arguments of the encoder, and the metadata of the texts."""
+        if (texts is None) == (ids is None):
+            raise InputError("give either texts or input_ids")
+        if texts is None:
+            given = self._source(ids, mask)
+            metadata: dict[str, Any] = {"tokens": tokens_of(self.tokenizer, given["input_ids"])}
+        else:
+            texts = text_list(texts)
+            encoded = self._reader().encode(texts, max_length=self.limit, truncate=truncate)
+            given = self._source(encoded.input_ids, encoded.attention_mask)
+            rows = [(text,) for text in texts]
+            parts = zip(rows, encoded.offsets, encoded.special, strict=True)
+            metadata = {
+                "tokens": encoded.tokens,
+                "words": [words_read(row[0], places, added) for row, places, added in parts],
+                "special": encoded.special,
+                "texts": rows,
+                "truncated": encoded.truncated,
+                "spans": encoded.spans(),
+            }
+        return TokenizedTexts(
+            given, Trace(**metadata, mask=given["attention_mask"] == 1, model=self.name)
+        )
+
+    def _alone(self, text: Any, text_b: Any, truncate: bool) -> TokenizedTexts:
+        """Texts of an encoder without a decoder, which takes no second ones."""
+        if text_b is not None:
+            raise InputError(
+                f"The model {self.name!r} is a {self.config.architectures[0]}, which reads no "
+                "pairs.\nLeave out the second texts."
+            )
+        return self._sources(text, None, None, truncate)
+
+    def _source(self, ids: Any, mask: Any) -> dict[str, Any]:
+        """Checked arguments of the encoder; the mask is filled in, for one program to serve all."""
+        c = self.config
+        ranges = {"input_ids": (c.vocab_size, "vocab_size"), "attention_mask": model_inputs.MASK}
+        given = {"input_ids": ids, "attention_mask": mask}
+        arrays = model_inputs.checked(given, ranges, c.max_position_embeddings)
+        return {"attention_mask": np.ones(arrays["input_ids"].shape, np.int32)} | arrays
+
+
+def tokens_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[str]]:
+    """Readable tokens; the ids themselves where there is no tokenizer."""
+    if reader is None:
+        return [[str(number) for number in row] for row in ids.tolist()]
+    return [reader.readable_tokens(row) for row in ids.tolist()]

@@ -15,25 +15,22 @@ from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables
+from flaxattn.models import positions
 from flaxattn.models.losses import IGNORED
 from flaxattn.models.rnn import RnnLM
 from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
-from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
+from flaxattn.models.seq2seq import Seq2SeqLM, T5ForSequenceClassification, shifted_right
 from flaxattn.models.t5_config import T5Config
-from flaxattn.models.t5_heads import T5ForSequenceClassification
-from flaxattn.pretrained import generation_config, model_inputs
-from flaxattn.pretrained.decoding_settings import Decoding
+from flaxattn.pretrained import decoding_settings, model_inputs
+from flaxattn.pretrained.decoding_settings import Decoding, settled
 from flaxattn.pretrained.generation import lengths, shortened, write
-from flaxattn.pretrained.generation_config import settled
 from flaxattn.pretrained.labelled_output import answered, check_label_names
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.next_tokens import predicted
 from flaxattn.pretrained.nonfinite_error import check_written
-from flaxattn.pretrained.pretrained_model import run
-from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.source_reader import SourceReader, tokens_of
+from flaxattn.pretrained.pretrained_model import SourceReader, run, tokens_of
 from flaxattn.text.token_batch import Reader
-from flaxattn.text.words import words_written
+from flaxattn.text.token_spans import words_written
 from flaxattn.trace.record import SIDES
 from flaxattn.trace.trace import Trace
 
@@ -352,17 +349,17 @@ class PretrainedSeq2Seq(SourceReader):
                 "Name a BART or a Marian."
             )
         if c.positions == "sinusoidal":
-            return position_tables.sinusoids(c.max_position_embeddings, c.d_model)
-        table = position_tables.learned(self.params, f"{side}_inputs/position")
+            return positions.sinusoids(c.max_position_embeddings, c.d_model)
+        table = positions.learned(self.params, f"{side}_inputs/position")
         if table is None:
             raise InputError(f'There is no {side!r} with positions.\nUse "encoder" or "decoder".')
-        return table[position_tables.UNUSED_ROWS :]
+        return table[positions.UNUSED_ROWS :]
 
     def _beside(self) -> dict[str, Any]:
         found = super()._beside()
         return found | {
             "target_tokenizer": self.target_tokenizer,
-            "further": found["further"] | generation_config.files(self.generation),
+            "further": found["further"] | decoding_settings.files(self.generation),
         }
 
     def _writer(self) -> Reader:

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from flaxattn.errors import InputError
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.unstacked_layers import unstacked
+from flaxattn.models.layer_stack import unstacked
 
 Heads = Mapping[int, Iterable[int]] | Iterable[tuple[int, int]]
 """Heads by number: lists by layer, as Hugging Face has them, or pairs (layer, head)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from flaxattn.models.position_tables import UNUSED_ROWS
+from flaxattn.models.positions import UNUSED_ROWS
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained.name_tables import Family, NameRow, table

@@ -4,18 +4,25 @@
 
 For every word the head names another one: the word it attends to most, or that attends to it most.
 How often is that its governor? A head counts for something only where it beats the best offset,
-such as "the next word": `lift` says by how many points. Nothing is fitted here: see `parsing`.
+such as "the next word": `lift` says by how many points. Nothing is fitted here: see
+`parsing_probe`. For pages there are the gold pairs of a sentence, judged in the same way, and the
+attention to the right words, which separates sentences that show a relation well from the others.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
+from flaxattn.measures.claims import Evidence
+from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair, GoldPairs, runs_of
 from flaxattn.probes.head_counts import HeadCounts
-from flaxattn.probes.word_maps import WordMaps
+from flaxattn.probes.word_maps import WordMaps, word_maps_of
+from flaxattn.text.position_labels import PositionLabels
+from flaxattn.trace.record import AttentionRecord, layer_weights
 
 TO_GOVERNOR = "to governor"
 """The word that a dependent attends to most is its governor."""
@@ -193,3 +200,93 @@ class Dependencies(HeadCounts[WordMaps]):
         offset = min(common, key=lambda step: (-common[step], abs(step), step))
         offsets = self.offsets[direction, relation]
         return offset, offsets[offset] / offsets.total()
+
+
+_TOLD = {
+    True: (
+        "each word and its governor ({})",
+        "the word gives no other word more of its attention than its governor",
+    ),
+    False: (
+        "each governor and its dependent ({})",
+        "no other word gives the dependent a larger share of its attention",
+    ),
+}
+
+
+def governor_pairs(
+    relation: str, direction: str, layout: PositionLabels, record: AttentionRecord
+) -> GoldPairs:
+    """The gold pairs of a relation, from the word that attends to the word attended to."""
+    forward = direction == TO_GOVERNOR
+    kept = [positions for positions in layout.words if positions]
+    weights = np.asarray(layer_weights(record, record.layers, allow_nan=True))
+    words = word_maps_of(weights, layout)
+    places = [
+        place
+        for place in np.flatnonzero(words.governors >= 0).tolist()
+        if relation in ("any", words.relations[place], words.relations[place].split(":")[0])
+    ]
+    pairs = []
+    for place in places:
+        dependent, governor = kept[place], kept[words.governors[place]]
+        query, keys = (dependent, governor) if forward else (governor, dependent)
+        pairs.append(GoldPair((query[0], query[-1]), runs_of(keys)))
+    about, rule = _TOLD[forward]
+    named = "any relation" if relation == "any" else relation
+    return GoldPairs(relation, about.format(named), rule, pairs, _hits(words, places, direction))
+
+
+def _hits(words: WordMaps, places: list[int], direction: str) -> Int[np.ndarray, "L H P"]:
+    answers = named_words(words)[direction][..., places]
+    hits = np.where(answers == words.governors[places], HIT, MISS)
+    broken = np.isnan(words.weights).any((-2, -1))
+    return np.where(broken[..., None], UNJUDGED, hits).astype(np.int8)
+
+
+def arc_weights(words: WordMaps) -> dict[tuple[str, str], Float[np.ndarray, "L H"]]:
+    """Mean share of attention along the arcs of each relation, in either direction."""
+    arcs: dict[str, list[int]] = {}
+    for place in np.flatnonzero(words.governors >= 0).tolist():
+        relation = words.relations[place]
+        for name in dict.fromkeys(("any", relation.split(":")[0], relation)):
+            arcs.setdefault(name, []).append(place)
+    found = {}
+    for name, places in arcs.items():
+        governors = words.governors[places]
+        found[TO_GOVERNOR, name] = words.weights[..., places, governors].mean(-1)
+        found[FROM_GOVERNOR, name] = words.weights[..., governors, places].mean(-1)
+    return found
+
+
+class Watched:
+    """Sentences on their way to a probe, of which those are remembered that show relations best.
+
+    Args:
+        keep: How many of each relation, direction and head.
+
+    Attributes:
+        evidence: By direction and relation.
+        names: Of the sentences that are kept, by number.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self.evidence = Evidence(keep)
+        self.names: dict[int, str] = {}
+        self._count = 0
+
+    def __call__(self, sentences: Iterable[WordMaps]) -> Iterator[WordMaps]:
+        """The same sentences."""
+        for words in sentences:
+            number, self._count = self._count, self._count + 1
+            for question, weights in arc_weights(words).items():
+                self.evidence.add(question, weights[None], [number])
+            self.names[number] = words.name
+            if self._count % 256 == 0:
+                self._forget()
+            yield words
+        self._forget()
+
+    def _forget(self) -> None:
+        kept = self.evidence.texts()
+        self.names = {number: name for number, name in self.names.items() if number in kept}

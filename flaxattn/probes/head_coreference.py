@@ -15,22 +15,25 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.corpus.bad_rows import BadRows, Problem
-from flaxattn.corpus.coreference_documents import read_documents
-from flaxattn.corpus.mentions import Document
+from flaxattn.corpus.coreference_documents import Document, read_documents
 from flaxattn.corpus.pronouns import Pronoun, read_pronouns
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.labelled_texts import LabelledText
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.probes.antecedents import antecedent_scores, antecedents
-from flaxattn.probes.extract_word_maps import whole_maps
-from flaxattn.probes.mention_resolution import Coreference, Resolver, pronoun_scores
-from flaxattn.probes.watched_mentions import JudgedMention
-from flaxattn.probes.word_maps import between_words
-from flaxattn.text.words import positions_of_words
-from flaxattn.trace.selection import layer_weights
+from flaxattn.probes.mention_resolution import (
+    Coreference,
+    JudgedMention,
+    Resolver,
+    antecedent_scores,
+    antecedents,
+    pronoun_scores,
+)
+from flaxattn.probes.word_maps import between_words, whole_maps
+from flaxattn.text.token_spans import positions_of_words
+from flaxattn.trace.record import layer_weights
 
 DOCUMENTS = "documents"
 _Kind = TypeVar("_Kind", Pronoun, Document)

@@ -20,35 +20,40 @@ from flaxattn.corpus.dependency_trees import Sentence, Trees, each_sentence
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.batches import Batch
-from flaxattn.pipeline.device_step import Arguments
 from flaxattn.pipeline.hidden_states import arguments, state_number, states_of
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.run import ModelRunner, mesh_of
+from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of
 from flaxattn.pipeline.tokenize_texts import TOGETHER
+from flaxattn.pretrained.from_pretrained import untrained as without_training
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.readings import TokenizedTexts
-from flaxattn.pretrained.untrained import untrained as without_training
-from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import Classifier, Dependencies
-from flaxattn.probes.label_probe import PENALTY, LabelProbe
-from flaxattn.probes.label_scores import (
+from flaxattn.probes.label_probe import (
+    PENALTY,
     LabelAccuracy,
     LabelJudged,
+    LabelProbe,
     judge_labels,
     label_accuracy,
+    word_labels,
 )
-from flaxattn.probes.parsing_probe import ParsingProbe
-from flaxattn.probes.selectivity import Attachment, ParserScores, attachment, judge_parsing
-from flaxattn.probes.structural_probe import Fitting, StructuralProbe
-from flaxattn.probes.structural_scores import (
+from flaxattn.probes.parsing_probe import (
+    Attachment,
+    ParserScores,
+    ParsingProbe,
+    attachment,
+    judge_parsing,
+)
+from flaxattn.probes.structural_probe import (
+    Fitting,
     StructuralJudged,
+    StructuralProbe,
     StructuralScores,
     judge_structural,
     structural_scores,
 )
-from flaxattn.probes.word_labels import word_labels
-from flaxattn.probes.word_maps import WordMaps
+from flaxattn.probes.word_maps import WordMaps, word_maps
 from flaxattn.probes.word_states import Kept, WordStates, kept_words, word_states_of
 
 

@@ -3,17 +3,22 @@
 """Single heads as judges of what a mention means: the candidate with more attention wins.
 
 A pronoun has people it may mean, a mention of a document all mentions before it. Attention is read
-both ways, from the mention and to it. Where the texts come from is not known here; baselines of
-documents, which need their words, are in `antecedents`.
+both ways, from the mention and to it. Documents have candidates, right ones and three baselines,
+whose words are English. Texts that show how a head resolves mentions are kept while they stream,
+with their gold pairs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from flaxattn.corpus.coreference_documents import PRONOUN, Document, Mention
 from flaxattn.errors import InputError
+from flaxattn.measures.claims import Evidence
+from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair, GoldPairs, runs_of
 from flaxattn.probes.head_counts import HeadCounts
 
 FROM_MENTION = "from mention"
@@ -186,3 +191,264 @@ class Coreference(HeadCounts[MentionScores]):
             )
             for group in sorted(self.counts)
         ]
+
+
+HEAD_WORD, RULES = "head word", "rules"
+_Agreement = tuple[str | None, str | None, str | None]  # number, gender, person; None for any
+_THIRD: _Agreement = (None, None, "3")
+_PRONOUNS: dict[str, _Agreement] = {
+    **dict.fromkeys(("i", "me", "my", "mine", "myself"), ("one", None, "1")),
+    **dict.fromkeys(("we", "us", "our", "ours", "ourselves"), ("many", None, "1")),
+    **dict.fromkeys(("you", "your", "yours", "yourself", "yourselves"), (None, None, "2")),
+    **dict.fromkeys(("he", "him", "his", "himself"), ("one", "masculine", "3")),
+    **dict.fromkeys(("she", "her", "hers", "herself"), ("one", "feminine", "3")),
+    **dict.fromkeys(("it", "its", "itself"), ("one", "neuter", "3")),
+    **dict.fromkeys(("they", "them", "their", "theirs", "themselves"), ("many", None, "3")),
+}
+_NUMBERS = {"NN": "one", "NNP": "one", "NNS": "many", "NNPS": "many"}
+
+
+class Antecedents(NamedTuple):
+    """A mention, the words before it that stand for mentions, and which of them are right.
+
+    Attributes:
+        mention: Which one.
+        candidates: Numbers of words: heads of mentions, in order.
+        right: Places among these of the ones that mean the same entity.
+        simple: Place of the one that each baseline takes; None if it takes none.
+    """
+
+    mention: Mention
+    candidates: tuple[int, ...]
+    right: tuple[int, ...]
+    simple: dict[str, int | None]
+
+
+def antecedents(document: Document) -> Iterator[Antecedents]:
+    """The mentions of a document that have an antecedent.
+
+    Candidates are the heads of all mentions that begin before the mention does, or with it and are
+    longer, and whose head is before its own; mentions with one head are one candidate.
+
+    Baselines: the nearest candidate; the nearest one with the same word as its head, else none;
+    and the nearest one that the first of four rules takes: the same words, the same head word, the
+    same number, gender and person as far as they are known, any. The paper (Clark et al. 2019)
+    names these, and neither what the second does without such a word nor how agreement is known;
+    both are ours.
+    """
+    known: set[tuple[str, int]] = set()
+    for number, mention in enumerate(document.mentions):
+        if (mention.entity, mention.head) in known:
+            continue
+        known.add((mention.entity, mention.head))
+        before = [m for m in document.mentions[:number] if m.head < mention.head]
+        heads = sorted({m.head for m in before})
+        same = {m.head for m in before if m.entity == mention.entity}
+        if same:
+            right = tuple(place for place, head in enumerate(heads) if head in same)
+            answers = _baselines(document, mention, before)
+            simple = {n: None if a is None else heads.index(a) for n, a in answers.items()}
+            yield Antecedents(mention, tuple(heads), right, simple)
+
+
+def _baselines(
+    document: Document, mention: Mention, before: Sequence[Mention]
+) -> dict[str, int | None]:
+    """The head word of the mention that each baseline takes."""
+    near = sorted(before, key=lambda one: -one.head)
+
+    def head(one: Mention) -> str:
+        return document.words[one.head].form.lower()
+
+    def words(one: Mention) -> list[str]:
+        return [word.form.lower() for word in document.words[one.start : one.stop]]
+
+    rules = [
+        [one for one in near if words(one) == words(mention)],
+        [one for one in near if head(one) == head(mention)],
+        [one for one in near if _agree(_agreement(document, one), _agreement(document, mention))],
+        near,
+    ]
+    first = next(taken[0] for taken in rules if taken)
+    return {
+        NEAREST: near[0].head,
+        HEAD_WORD: rules[1][0].head if rules[1] else None,
+        RULES: first.head,
+    }
+
+
+def _agreement(document: Document, mention: Mention) -> _Agreement:
+    word = document.words[mention.head]
+    if document.kind(mention) == PRONOUN:
+        return _PRONOUNS.get(word.form.lower(), _THIRD)
+    return _NUMBERS.get(word.tag), None, "3"
+
+
+def _agree(one: _Agreement, other: _Agreement) -> bool:
+    return all(a == b or a is None or b is None for a, b in zip(one, other, strict=True))
+
+
+def antecedent_scores(
+    document: Document,
+    weights: Float[np.ndarray, "L H W W"],
+    layers: tuple[int, ...],
+    heads: tuple[int, ...],
+    *,
+    among_words: bool = False,
+) -> Iterator[MentionScores]:
+    """Attention between the head of each mention with an antecedent and its candidates."""
+    for one in antecedents(document):
+        requested, places = one.mention.head, one.candidates
+        right, simple = one.right, one.simple
+        if among_words:
+            others = [word for word in range(len(document.words)) if word != requested]
+            right = tuple(others.index(places[number]) for number in right)
+            simple = {
+                name: None if answer is None else others.index(places[answer])
+                for name, answer in simple.items()
+            }
+            places = tuple(others)
+        row, column = weights[:, :, requested], weights[..., requested]
+        yield MentionScores(
+            layers,
+            heads,
+            {FROM_MENTION: _candidates(row, places), TO_MENTION: _candidates(column, places)},
+            right,
+            simple,
+            document.kind(one.mention),
+        )
+
+
+def _candidates(
+    shares: Float[np.ndarray, "L H W"], places: Sequence[int]
+) -> Float[np.ndarray, "C L H"]:
+    return np.moveaxis(shares[..., list(places)], 2, 0)
+
+
+_ABOUT = {
+    True: (
+        "each mention and what it means",
+        "the candidate that gets most of the mention's attention is a right one",
+    ),
+    False: (
+        "what each mention means, and the mention",
+        "the candidate that attends most to the mention is a right one",
+    ),
+}
+
+
+class JudgedMention(NamedTuple):
+    """A mention that heads were asked about, and where it stands.
+
+    Attributes:
+        number: Of the text among those that were given.
+        id: Of the text.
+        text: As the model read it.
+        positions: Positions of the mention.
+        right: Positions of each right candidate.
+        scores: Of all heads.
+    """
+
+    number: int
+    id: str
+    text: str
+    positions: Sequence[int]
+    right: Sequence[Sequence[int]]
+    scores: MentionScores
+
+
+class _Kept(NamedTuple):
+    """A mention of a text that is kept, without its scores."""
+
+    group: str
+    positions: Sequence[int]
+    right: Sequence[Sequence[int]]
+    hits: dict[str, Int[np.ndarray, "L H"]]
+
+
+class MentionText(NamedTuple):
+    """A text with mentions.
+
+    Attributes:
+        id: What it is called.
+        text: As the model read it.
+        mentions: In order.
+    """
+
+    id: str
+    text: str
+    mentions: Sequence[_Kept]
+
+
+class WatchedMentions:
+    """Mentions on their way to a count, of which the texts are kept that show heads best.
+
+    A text shows a head by the mean, over its mentions of a group, of the largest attention between
+    a mention and a right candidate. Memory: 2 L H bytes for each mention of a kept text.
+
+    Args:
+        keep: Number of texts of each group, direction and head.
+
+    Attributes:
+        evidence: By direction and group; the empty group is all mentions.
+        texts: Those that are kept, by number.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self.evidence = Evidence(keep)
+        self.texts: dict[int, MentionText] = {}
+
+    def __call__(self, mentions: Iterable[JudgedMention]) -> Iterator[JudgedMention]:
+        """Yield the same mentions."""
+        for count, (number, group) in enumerate(groupby(mentions, lambda one: one.number), 1):
+            of_text = list(group)
+            self._take(number, [one for one in of_text if one.scores.right])
+            if count % 256 == 0:
+                self._forget()
+            yield from of_text
+        self._forget()
+
+    def _take(self, number: int, judged: Sequence[JudgedMention]) -> None:
+        weights: dict[tuple[str, str], list[np.ndarray]] = {}
+        for one in judged:
+            right = list(one.scores.right)
+            for direction, scores in one.scores.scores.items():
+                for group in dict.fromkeys(("", one.scores.group)):
+                    weights.setdefault((direction, group), []).append(scores[right].max(0))
+        for question, largest in weights.items():
+            self.evidence.add(question, np.mean(largest, 0)[None], [number])
+        if judged:
+            kept = [_Kept(m.scores.group, m.positions, m.right, _hits(m.scores)) for m in judged]
+            self.texts[number] = MentionText(judged[0].id, judged[0].text, kept)
+
+    def _forget(self) -> None:
+        kept = self.evidence.texts()
+        self.texts = {number: text for number, text in self.texts.items() if number in kept}
+
+    def gold_pairs(self, number: int, direction: str, group: str, name: str) -> GoldPairs:
+        """Return the gold pairs of a group of mentions in a text, judged as heads are counted."""
+        forward = direction == FROM_MENTION
+        pairs: list[GoldPair] = []
+        hits: list[np.ndarray] = []
+        for one in self.texts[number].mentions:
+            if group not in ("", one.group):
+                continue
+            between = [(one.positions, [k for keys in one.right for k in keys])]
+            if not forward:
+                between = [(keys, one.positions) for keys in one.right]
+            pairs += [GoldPair((min(q), max(q)), runs_of(keys)) for q, keys in between]
+            hits += [one.hits[direction]] * len(between)
+        about, rule = _ABOUT[forward]
+        judged = np.stack(hits, -1) if hits else np.zeros((0, 0, 0), np.int8)
+        return GoldPairs(name, about, rule, pairs, judged)
+
+
+def _hits(scores: MentionScores) -> dict[str, Int[np.ndarray, "L H"]]:
+    """Judgements of every head by direction; of equal candidates the first one is taken."""
+    hits = {}
+    for direction, shares in scores.scores.items():
+        known = np.isfinite(shares).all(0)
+        taken = np.nan_to_num(shares, nan=-1).argmax(0)
+        right = np.where(np.isin(taken, scores.right), HIT, MISS)
+        hits[direction] = np.where(known, right, UNJUDGED).astype(np.int8)
+    return hits

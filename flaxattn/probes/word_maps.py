@@ -1,19 +1,31 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attention between the words of a sentence with a tree, from that between tokens: `WordMaps`.
+"""Attention between the words of sentences with trees, from that between tokens: `WordMaps`.
 
-The probes of `dependency` and `parsing` read these. `PositionLabels` says what a word is and where
-its tokens are; nothing is measured here.
+`PositionLabels` says what a word is and where its tokens are. `word_maps` runs an encoder over
+sentences, which are read as for scores of heads; nothing is measured here.
 """
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from flaxattn.corpus.dependency_trees import Sentence
+from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.extraction import Options, extract_shards
+from flaxattn.pipeline.labelled_texts import LabelledText, label_texts
+from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
+from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.position_labels import PositionLabels
+from flaxattn.trace.record import AttentionRecord, layer_weights
 
 ROOT = -1
 """In place of a governor: the word has none."""
@@ -120,3 +132,71 @@ def _tree(layout: PositionLabels, kept: list[int]) -> tuple[Int[np.ndarray, " W"
             governors[place] = places[arc.governor] if known else UNKNOWN
             relations[place] = arc.relation
     return governors, tuple(relations)
+
+
+_WINDOW = 4 * TOGETHER  # sentences whose maps between tokens are in memory
+
+
+def word_maps(
+    model: Pretrained,
+    sentences: Iterable[Sentence],
+    reading: ReadingOptions = DEFAULTS,
+) -> Iterator[WordMaps]:
+    """Attention between the words of sentences, in order.
+
+    Memory: 4 L H N² bytes for each of 256 sentences of N positions, and what the caller keeps.
+
+    Args:
+        model: A BERT with its tokenizer.
+        sentences: With their trees.
+        reading: How they are read.
+
+    Yields:
+        Maps of a sentence.
+
+    Raises:
+        InputError: For a model that is not a BERT, or a sentence that cannot be used.
+        UnavailableError: If memory does not suffice for small batches.
+    """
+    if not isinstance(model, PretrainedBert):
+        raise InputError(
+            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+        )
+    for read, record in whole_maps(model, map(annotated_text, sentences), reading):
+        weights = layer_weights(record, record.layers, allow_nan=True)
+        yield word_maps_of(weights, read.layout, record.layers, record.heads)
+
+
+def whole_maps(
+    model: PretrainedBert, texts: Iterable[Text], reading: ReadingOptions
+) -> Iterator[tuple[LabelledText, AttentionRecord]]:
+    """Attention between the tokens of texts, in order."""
+    held: collections.deque[list[LabelledText]] = collections.deque()
+    maps, tokens = Capture(weights=True), reading.batch_tokens
+    options = Options(
+        capture=maps,
+        truncate=reading.truncate,
+        batch_tokens=tokens,
+        allow_nonfinite=reading.allow_nonfinite,
+    )
+    for (shard,) in extract_shards([model], _labelled(model, texts, reading, held), options):
+        read = held.popleft()
+        for found, trace in zip(read, shard.traces, strict=True):
+            assert trace.encoder is not None
+            yield found, trace.encoder
+        reading.watch("reading heads", len(read))
+
+
+def _labelled(
+    model: PretrainedBert,
+    texts: Iterable[Text],
+    reading: ReadingOptions,
+    held: collections.deque[list[LabelledText]],
+) -> Iterator[list[Text]]:
+    """The texts that can be read, window by window; `held` gets them with their labels."""
+    for window in groups_of(itertools.islice(texts, reading.limit), _WINDOW):
+        groups = groups_of(window, TOGETHER)
+        read = [one for g in groups for one in label_texts(model, g, reading)]
+        if read:
+            held.append(read)
+            yield [one.text for one in read]

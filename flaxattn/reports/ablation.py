@@ -11,8 +11,7 @@ from flaxattn.attribution.head_losses import head_task
 from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import Evidence
+from flaxattn.measures.claims import Claim, Evidence
 from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions

@@ -18,12 +18,10 @@ from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
-from flaxattn.measures.claims import Claim
+from flaxattn.measures.claims import Claim, Evidence
 from flaxattn.measures.compare_heads import MEASURES, Comparison
-from flaxattn.measures.evidence import Evidence
-from flaxattn.measures.head_change import ALIKE, HeadChange
+from flaxattn.measures.head_change import ALIKE, ClaimRule, HeadChange
 from flaxattn.measures.head_roles import single_traces
-from flaxattn.measures.paired_texts import ClaimRule
 from flaxattn.measures.role_changes import RolesOfBoth, RoleSummary
 from flaxattn.measures.role_tests import Test
 from flaxattn.measures.score_source import traces_of

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flaxattn.corpus.texts import Text
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import covering
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.claims import Claim, covering
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.reports.report import table_bytes
 from flaxattn.views.evidence_page import EvidenceReport, Gold, Numbers, evidence_page
 from flaxattn.views.page import Page
 
 if TYPE_CHECKING:
     from flaxattn.measures.gold_pairs import GoldPairs
-    from flaxattn.measures.scored_corpus import ScoredCorpus
+    from flaxattn.measures.score_source import ScoredCorpus
     from flaxattn.trace.trace import Trace
 
 Traces = Callable[[Sequence[int]], Iterable[Any]]
@@ -84,7 +83,7 @@ def corpus_gold(
     corpus: "ScoredCorpus", columns: Mapping[str, ScoreSpec], options: ScoreOptions
 ) -> Gold:
     """Make the gold pairs of the texts of a corpus, as a page asks for them."""
-    from flaxattn.measures.corpus_pairs import text_pairs
+    from flaxattn.measures.gold_pairs import text_pairs
 
     side = corpus.tally.side
 

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from flaxattn.attribution.patch_effects import PatchReport, UnitEffects
-from flaxattn.attribution.patch_request import PatchRequest
-from flaxattn.attribution.patch_task import TextPair, head_sizes, target_text
+from flaxattn.attribution.patch_task import PatchRequest, TextPair, head_sizes, target_text
 from flaxattn.attribution.patching import patch
 from flaxattn.corpus.input_files import describe_texts
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import check_arguments
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import Evidence, TopText
+from flaxattn.measures.claims import Claim, Evidence, TopText
 from flaxattn.measures.score_source import traces_of
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting

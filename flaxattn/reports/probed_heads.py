@@ -19,20 +19,16 @@ from flaxattn.corpus.input_files import describe_files, describe_texts
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import check_arguments
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.corpus_pairs import text_layout
-from flaxattn.measures.gold_pairs import GoldPairs
+from flaxattn.measures.gold_pairs import GoldPairs, text_layout
 from flaxattn.measures.score_source import traces_of
 from flaxattn.measures.scores import side_of
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.probes.arc_weights import Watched
-from flaxattn.probes.gold_governors import governor_pairs
-from flaxattn.probes.governor_probe import Classifier, Dependencies
+from flaxattn.probes.governor_probe import Classifier, Dependencies, Watched, governor_pairs
 from flaxattn.probes.head_coreference import DOCUMENTS, HeadCoreference, Texts, head_coreference
 from flaxattn.probes.head_probe import HeadProbe, head_probe
-from flaxattn.probes.mention_resolution import Coreference, Resolver
+from flaxattn.probes.mention_resolution import Coreference, Resolver, WatchedMentions
 from flaxattn.probes.probe_file import to_bytes
-from flaxattn.probes.watched_mentions import WatchedMentions
 from flaxattn.reports.evidence import (
     DEFAULT_PAGE,
     PageOptions,

@@ -18,12 +18,10 @@ from flaxattn.errors import check_arguments
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.head_probe import apply_probe, label_probe, structural_probe
-from flaxattn.probes.label_probe import PENALTY
-from flaxattn.probes.label_scores import LabelAccuracy
+from flaxattn.probes.label_probe import PENALTY, LabelAccuracy
+from flaxattn.probes.parsing_probe import Attachment
 from flaxattn.probes.probe_file import load_probe, to_bytes
-from flaxattn.probes.selectivity import Attachment
-from flaxattn.probes.structural_probe import Fitting
-from flaxattn.probes.structural_scores import StructuralJudged, plain
+from flaxattn.probes.structural_probe import Fitting, StructuralJudged, plain
 from flaxattn.reports.probed_heads import left_out, repeatable, sources
 from flaxattn.reports.report import FITTED, LAYERS, SCORES, Report, figure_file
 from flaxattn.views.figures.plot_label_probe import plot_label_probe

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.measures import false_positives as chance
 from flaxattn.measures.claims import Claim, role_claims
 from flaxattn.measures.head_roles import Source, Texts, TextSource, Trees
 from flaxattn.measures.induction import detect_heads, repeat_tests
 from flaxattn.measures.patterns import head_patterns
-from flaxattn.measures.role_tests import Roles, Test, facts, find_roles
-from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions, check_relations
-from flaxattn.measures.scored_corpus import ScoredCorpus
+from flaxattn.measures.role_tests import Roles, Test, facts, false_positives, find_roles
+from flaxattn.measures.score_source import ScoredCorpus
+from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions, check_relations
 from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
@@ -181,7 +180,7 @@ def _false_positives(
     side = corpus.tally.side
     if side == "cross" and any(text.text_b is None for text in texts):
         return {}  # a model before training writes no targets worth reading
-    return chance.false_positives(
+    return false_positives(
         corpus.model, texts, heads.options, test, side=side, drawings=drawings, reading=reading
     )
 

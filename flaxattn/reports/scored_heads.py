@@ -3,7 +3,7 @@
 """Scores of heads for a report, its rows, and the page of each head.
 
 `roles` and `stats` share them. Scores are defined in `flaxattn.measures`, pages are made in
-`flaxattn.views`, and examples are chosen in `flaxattn.measures.pair_examples`.
+`flaxattn.views`, and examples are chosen in `flaxattn.measures.gold_pairs`.
 """
 
 import dataclasses
@@ -19,9 +19,8 @@ import pyarrow as pa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.input_files import describe_files
 from flaxattn.corpus.texts import Text
-from flaxattn.measures.claims import Claim, claim_columns
-from flaxattn.measures.evidence import Evidence
-from flaxattn.measures.gold_pairs import OUTCOMES
+from flaxattn.measures.claims import Claim, Evidence, claim_columns
+from flaxattn.measures.gold_pairs import OUTCOMES, PairExamples
 from flaxattn.measures.head_roles import (
     Source,
     Texts,
@@ -32,8 +31,7 @@ from flaxattn.measures.head_roles import (
     text_source,
     tree_paths,
 )
-from flaxattn.measures.pair_examples import PairExamples
-from flaxattn.measures.report_numbers import (
+from flaxattn.measures.read_report import (
     ReportNumbers,
     check_same_model,
     digests_of,
@@ -41,10 +39,9 @@ from flaxattn.measures.report_numbers import (
     report_labels,
 )
 from flaxattn.measures.role_tests import Roles
-from flaxattn.measures.score_source import ScoreSource
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.scored_corpus import ScoredCorpus, collect
+from flaxattn.measures.score_source import ScoredCorpus, ScoreSource, collect
 from flaxattn.measures.scores import ScoreAccumulator, intervals
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained

@@ -12,15 +12,19 @@ import numpy as np
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.claims import Claim, label_column, measure_claims
-from flaxattn.measures.head_embedding import head_map
-from flaxattn.measures.head_pair_scores import head_pairs
-from flaxattn.measures.head_pairs import Pairs, pairs_of, variability, variability_interval
+from flaxattn.measures.head_pairs import (
+    Pairs,
+    head_pairs,
+    pairs_of,
+    variability,
+    variability_interval,
+)
 from flaxattn.measures.head_roles import Source, Texts, TextSource, Trees
-from flaxattn.measures.head_similarity import likeness_of
+from flaxattn.measures.head_similarity import head_map, likeness_of
 from flaxattn.measures.patterns import head_patterns
-from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.measures.scored_corpus import ScoredCorpus
+from flaxattn.measures.score_source import ScoredCorpus
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained

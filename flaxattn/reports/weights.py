@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flaxattn.attribution import attribution_maps
-from flaxattn.attribution.contribution_maps import TextMaps
+from flaxattn.attribution.contributions import TextMaps
 from flaxattn.attribution.head_losses import head_task
 from flaxattn.attribution.relevance import iterate_chefer, iterate_relevance
 from flaxattn.attribution.rollout import attention_flow, rollout
@@ -23,15 +23,14 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_measures import map_measures
 from flaxattn.pipeline.extraction import Options, extract_shards
-from flaxattn.pipeline.memory_estimate import memory_sentence
+from flaxattn.pipeline.memory_estimate import TextSize, memory_sentence, raw_bytes, sides
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
-from flaxattn.pipeline.text_sizes import TextSize, raw_bytes, sides
 from flaxattn.pipeline.tokenize_texts import tokenize
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.report import WEIGHT_KINDS, Report, figure_file
 from flaxattn.text.text_lists import some_texts
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.result_table import columns_of
-from flaxattn.trace.selection import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_roles import plot_head_means
 

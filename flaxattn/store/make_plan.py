@@ -23,10 +23,17 @@ from flaxattn.corpus.rows import RowPlace
 from flaxattn.corpus.texts import Text, read_parts, read_texts, text_places
 from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, written_whole
-from flaxattn.pipeline.text_sizes import Measure, TextSize
+from flaxattn.pipeline.memory_estimate import Measure, TextSize
 from flaxattn.store.folder_lock import locked
-from flaxattn.store.job_plan import PLAN, JobPlan, Rows, ShardPlan, read_plan
-from flaxattn.store.plan_sums import check_plan_files, write_sum
+from flaxattn.store.job_plan import (
+    PLAN,
+    JobPlan,
+    Rows,
+    ShardPlan,
+    check_plan_files,
+    read_plan,
+    write_sum,
+)
 
 _CHARACTERS = 2**18  # tokenized together
 _ROWS = 1024

@@ -25,7 +25,6 @@ from flaxattn.store.shard_writer import (
     named,
     parted,
 )
-from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
     MANIFEST,
@@ -33,7 +32,7 @@ from flaxattn.store.store_layout import (
     PLAN_SEAL,
     shard_folder,
 )
-from flaxattn.store.verify_store import check_shard
+from flaxattn.store.verify_store import check_shard, shard_sizes
 
 
 class Merged(NamedTuple):

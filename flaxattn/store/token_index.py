@@ -10,7 +10,7 @@ Any NumPy and any Parquet reader opens its files:
     00000.vectors.npy    float16 [L, H, P, D], of norm one, of the P positions that are not special
     00000.strongest.npy  int32 [L, H, P]: the position that each of them attends to most
 
-What is near what is found in `flaxattn.measures.nearest_tokens`. No model is here.
+What is near what is found in `flaxattn.measures.search`. No model is here.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finding every damage of a store: each file of each shard against its manifest and the plan.
+"""Verification of a store: each file of each shard against its manifest and the plan.
 
 The files beside the shards are compared with their checksums. Reading finds damage too, but only in
-what it reads. Nothing is repaired here.
+what it reads. Nothing is repaired here. `store_info` describes a store in numbers and names.
 """
 
 import mmap
@@ -15,23 +15,83 @@ from typing import Any, NamedTuple
 from flaxattn.errors import StoreError
 from flaxattn.files import file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.store.open_store import read_plan
-from flaxattn.store.plan_sums import differing
+from flaxattn.store.job_plan import differing
+from flaxattn.store.open_store import Store, read_plan
 from flaxattn.store.seals import Manifest, check_content, read_manifest
 from flaxattn.store.shard_writer import stored_problems
-from flaxattn.store.store_info import shard_sizes
 from flaxattn.store.store_layout import (
     ERRORS,
     MANIFEST,
     PLAN,
     PLAN_SEAL,
     SHARDS,
+    TEXTS,
     chunks_path,
     shard_folder,
     shard_name,
     shard_numbers,
 )
 from flaxattn.store.zarr_arrays import damaged_chunks
+
+
+def shard_sizes(store: Path) -> dict[int, int]:
+    """Number of bytes on disk of each committed shard, by its number; no file is opened."""
+    folder = store / SHARDS
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return {number: _size(shard_folder(store, number)) for number in shard_numbers(names)}
+
+
+def _size(folder: Path) -> int:
+    """Bytes in the regular files of a folder."""
+    files = (path for path in folder.rglob("*") if not path.is_symlink() and path.is_file())
+    return sum(path.lstat().st_size for path in files)
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """Shards, texts, bytes, and what was captured on each side.
+
+    Reads names and sizes of all files, and every manifest.
+    """
+    there = store.shards
+    sizes = shard_sizes(store.path)
+    size, texts = sum(sizes[number] for number in there), len(store.examples)
+    facts: dict[str, Any] = {
+        "texts": len(store),
+        "texts_present": texts,
+        "shards": len(store.plan["shards"]),
+        "shards_present": len(there),
+        "complete": store.complete,
+        "bytes": size,
+        "bytes_per_text": round(size / texts) if texts else None,
+        "plan_sha256": store.plan_sha256,
+    }
+    if there:
+        manifests = [store.shard(number).manifest for number in there]
+        traces = next((m for m in manifests if m.stop > m.start), manifests[0]).traces
+        facts["nonfinite_rows"] = sum(manifest.nonfinite for manifest in manifests)
+        facts["model"] = traces["model"]
+        facts["sides"] = [
+            {
+                "side": side,
+                "layers": ", ".join(map(str, kept["layers"])),
+                "heads": ", ".join(map(str, kept["heads"])),
+                "arrays": ", ".join(f"{n} {kind[0]}" for n, kind in kept["arrays"].items()),
+                "statistics": ", ".join(kept["stats"]),
+            }
+            for side, kept in traces["sides"].items()
+        ]
+    return facts
+
+
+def describe_text(store: Store, example: int) -> dict[str, Any]:
+    """One text: where it came from, and its tokens."""
+    example, shard = store.shard_of(example)
+    place = example - shard.manifest.start
+    columns = ["example", "id", "file", "line", "text", "text_b", "truncated"]
+    (row,) = shard.table(TEXTS, columns, (place, place + 1)).to_pylist()
+    kept = ["side", "position", "token", "written", "word", "segment", "special"]
+    parts = shard.tokens(example, kept).values()
+    return {**row, "tokens": [token for part in parts for token in part.to_pylist()]}
 
 
 class Damage(NamedTuple):

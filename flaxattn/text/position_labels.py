@@ -3,7 +3,7 @@
 """Labels of the positions of one text, known before attention is looked at: `PositionLabels`.
 
 Special tokens, segments, tokens of words, and the tree over the words where there is one. Which
-weights a head is judged by is decided from it in `measures.score_terms`. No model, no file, no
+weights a head is judged by is decided from it in `measures.terms`. No model, no file, no
 attention.
 """
 

@@ -1,17 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of vocabularies, BERT's tokenizer pipeline, and checks of texts.
+"""Files of a tokenizer: vocabularies, settings, added tokens, and checks of texts.
 
 Nothing here encodes a text; use `flaxattn.text.tokenizer.Tokenizer`.
 """
 
+import json
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.text.text_lists import text_list
@@ -181,3 +183,300 @@ def shortened(text: str, limit: int = 60) -> str:
     """At most `limit` characters of a text, on one line, for an error message."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+BERT = "BertTokenizer"
+ESM = "EsmTokenizer"
+# Classes whose vocab.txt has BERT's pipeline and BERT's special tokens around it.
+BERT_CLASSES = {
+    BERT,
+    *(f"{name}Tokenizer" for name in ("ConvBert", "DistilBert", "Electra", "LayoutLM")),
+    *(f"{name}Tokenizer" for name in ("Lxmert", "MobileBert", "RetriBert", "SqueezeBert")),
+    *(f"DPR{name}Tokenizer" for name in ("ContextEncoder", "QuestionEncoder", "Reader")),
+}
+# Classes that transformers has in Python only, so that it never reads a tokenizer.json for them.
+PYTHON_CLASSES = {
+    f"{name}Tokenizer"
+    for name in (
+        *("Bartpho", "BertGeneration", "BertJapanese", "Bertweet", "BioGpt", "BlenderbotSmall"),
+        *("ByT5", "CTRL", "Canine", "Cpm", "CpmAnt", "FSMT", "Flaubert", "GPTNeoXJapanese"),
+        *("GPTSw3", "M2M100", "MyT5", "PLBart", "Perceiver", "Phobert", "ProphetNet", "RoCBert"),
+        *("Siglip", "Tapas", "XLM"),
+    )
+}
+_GENERAL = ("PreTrainedTokenizer", "TokenizersBackend", "PythonBackend")
+_CLASS_OF_TYPE = {
+    **dict.fromkeys(("bert", "distilbert", "electra"), BERT),
+    "esm": ESM,
+    "mpnet": "MPNetTokenizer",
+}
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_LISTED = ("additional_special_tokens", "extra_special_tokens")
+_SWITCHES = (
+    *("do_lower_case", "strip_accents", "keep_accents", "tokenize_chinese_chars"),
+    *("add_prefix_space", "split_by_punct", "split_special_tokens"),
+)
+# Settings of BERT's normalizer: the name of its attribute, and the default of transformers.
+_NORMALIZER = {
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+
+
+def read_settings(folder: Path, prefix: str = "") -> dict[str, Any]:
+    """Content of `tokenizer_config.json`; empty where the directory has none.
+
+    As in transformers, `special_tokens_map.json` takes precedence over it where it does not list
+    the added tokens itself.
+    """
+    settings = _read_object(folder / f"{prefix}tokenizer_config.json")
+    if "added_tokens_decoder" in settings:
+        return settings
+    return settings | _read_object(folder / f"{prefix}special_tokens_map.json")
+
+
+def tokenizer_class(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """Name of the class that transformers reads a tokenizer with, without "Fast"."""
+    config = _read_object(folder / "config.json")
+    name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    if isinstance(name, str):
+        name = name.removesuffix("Fast")
+        return None if name in _GENERAL else name
+    return _CLASS_OF_TYPE.get(str(config.get("model_type")))
+
+
+class Unmet(NamedTuple):
+    """A setting that contradicts a tokenizer.json: what it says, and what the file does."""
+
+    name: str
+    value: Any
+
+
+def unmet_setting(
+    backend: tokenizers.Tokenizer, settings: Mapping[str, Any], kind: str | None
+) -> Unmet | None:
+    """Return a setting that contradicts a pipeline and that `apply_settings` cannot apply."""
+    if kind is None or _is_bert(backend, kind):
+        return None
+    for name, actual in _behaviour(backend):
+        wanted = settings.get(name)
+        if wanted is not None and wanted != actual:
+            return Unmet(name, wanted)
+    return None
+
+
+def apply_settings(
+    backend: tokenizers.Tokenizer,
+    folder: Path,
+    settings: Mapping[str, Any],
+    kind: str | None,
+    prefix: str = "",
+) -> None:
+    """Change a pipeline in place as the files beside it say."""
+    if kind is not None:
+        _set_normalizer(backend, folder, settings, kind)
+        _set_prefix_space(backend, settings)
+    backend.encode_special_tokens = bool(settings.get("split_special_tokens", False))
+    _add_tokens(backend, folder, settings, kind, prefix)
+
+
+def spelling(token: Any) -> Any:
+    """Text of a token of the settings, which may be an object with properties."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Content of a JSON file; empty where there is none."""
+    if not path.is_file():
+        return {}
+    text = read_text(path)
+    try:
+        content = dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path} is not valid JSON\n{reason}\nfetch the file again"
+        ) from error
+    if path.name != "config.json":
+        _check_settings(path, content)
+    return content
+
+
+def _check_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Check the types of the settings that are read here."""
+    limit = settings.get("model_max_length")
+    usable = limit is None or (
+        isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0
+    )
+    wrong = {} if usable else {"model_max_length": "a positive number"}
+    for name in NAMED:
+        if not isinstance(spelling(settings.get(name)), str | None):
+            wrong[name] = "a string, or an object with a string as its content"
+    for name in _SWITCHES:
+        if not isinstance(settings.get(name), bool | None):
+            wrong[name] = "true or false"
+    for name in _LISTED:
+        listed = settings.get(name) or []
+        values = listed.values() if isinstance(listed, dict) else listed
+        strings = isinstance(listed, list | dict) and all(
+            isinstance(spelling(value), str) for value in values
+        )
+        if not strings:
+            wrong[name] = "a list of strings, or of objects with a string as their content"
+    listed = settings.get("added_tokens_decoder", {})
+    if not isinstance(listed, dict) or not all(
+        key.isdecimal() and isinstance(value, dict) and isinstance(value.get("content"), str)
+        for key, value in listed.items()
+    ):
+        wrong["added_tokens_decoder"] = "an object of ids, with an object with a content for each"
+    for name, expected in wrong.items():
+        raise CheckpointError(
+            f"{path}: {name} is {shortened(repr(settings[name]))}\n"
+            f"expected {expected}\ncompare it with the original, or fetch the file again"
+        )
+
+
+def _is_bert(backend: tokenizers.Tokenizer, kind: str) -> bool:
+    """Return whether settings of BERT's normalizer apply to a pipeline."""
+    wordpiece = isinstance(backend.model, models.WordPiece)
+    known = kind in (*BERT_CLASSES, "MPNetTokenizer")
+    return wordpiece and known and isinstance(backend.normalizer, normalizers.BertNormalizer)
+
+
+def _set_normalizer(
+    backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any], kind: str
+) -> None:
+    """Give BERT's normalizer the settings, and the defaults of transformers for those absent."""
+    if not _is_bert(backend, kind):
+        return
+    current: Any = backend.normalizer
+    values: dict[str, Any] = {"clean_text": current.clean_text}
+    for name, (attribute, default) in _NORMALIZER.items():
+        values[attribute] = settings.get(name, default)
+        if name not in settings and getattr(current, attribute) != default:
+            warnings.warn(
+                f"{folder}: tokenizer.json has {attribute}={getattr(current, attribute)}, and "
+                f"tokenizer_config.json does not name {name}. {name}={default} is used, as "
+                f"transformers does; name it there to decide.",
+                UserWarning,
+                stacklevel=6,
+            )
+    backend.normalizer = normalizers.BertNormalizer(**values)
+
+
+def _set_prefix_space(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Add a space before every text, or not, where a byte-level pipeline says otherwise."""
+    wanted, current = settings.get("add_prefix_space"), backend.pre_tokenizer
+    if not isinstance(wanted, bool) or not isinstance(current, pre_tokenizers.ByteLevel):
+        return
+    current.add_prefix_space = wanted
+    backend.pre_tokenizer = current
+    after: Any = backend.post_processor
+    if isinstance(after, processors.RobertaProcessing | processors.ByteLevel):
+        after.add_prefix_space = wanted  # it keeps a blank before a text out of the offsets
+        backend.post_processor = after
+
+
+def _behaviour(backend: tokenizers.Tokenizer) -> Iterator[tuple[str, bool]]:
+    """Yield what a pipeline does with letters, for each setting that decides it."""
+
+    def normalized(text: str) -> str:
+        return backend.normalizer.normalize_str(text) if backend.normalizer else text
+
+    def split(text: str) -> list[str]:
+        parts = normalized(text)
+        if backend.pre_tokenizer is None:
+            return [parts]
+        return [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(parts)]
+
+    yield "do_lower_case", "A" not in normalized("A")
+    strips = "é" not in normalized("é") and "e\u0301" not in normalized("é")
+    yield "strip_accents", strips
+    yield "keep_accents", not strips
+    if not isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        begins = "".join(split("a"))[:1]
+        yield "add_prefix_space", begins in ("▁", "Ġ", " ")
+        yield "split_by_punct", len(split("a,b")) > 1
+
+
+def _add_tokens(
+    backend: tokenizers.Tokenizer,
+    folder: Path,
+    settings: Mapping[str, Any],
+    kind: str | None,
+    prefix: str,
+) -> None:
+    """Add the tokens that the files list and name, in the order of their ids."""
+    named: dict[str, AddedToken] = {}
+    for token in _named_tokens(settings):
+        named.setdefault(token.content, token)
+    if kind in BERT_CLASSES:
+        defaults = (token for name, token in SPECIAL_TOKENS.items() if name not in settings)
+        present = [token for token in defaults if backend.token_to_id(token) is not None]
+        named = {token: AddedToken(token, special=True) for token in present} | named
+    known = backend.get_added_tokens_decoder()
+    listed, path = _listed_tokens(folder, settings, prefix, set(named))
+    new = []
+    for number, token in sorted(listed.items()):
+        stored = known.get(number)
+        same = stored is not None and stored.content == token.content
+        if same and (path.name == "added_tokens.json" or repr(stored) == repr(token)):
+            continue
+        token.special |= token.content in named
+        new.append(token)
+    contents = {token.content for token in (*known.values(), *listed.values())}
+    new += [token for content, token in named.items() if content not in contents]
+    if not new:
+        return
+    backend.add_tokens(new)
+    for number, token in listed.items():
+        actual = backend.token_to_id(token.content)
+        if actual != number:
+            raise CheckpointError(
+                f"{path}: the token {token.content!r} has the id {number} there\n"
+                f"in the vocabulary beside it, it has {actual}\n"
+                "the files are not of one tokenizer; take them all from the same place"
+            )
+
+
+def _listed_tokens(
+    folder: Path, settings: Mapping[str, Any], prefix: str, named: set[str]
+) -> tuple[dict[int, AddedToken], Path]:
+    """Added tokens by their ids, and the file that lists them."""
+    if "added_tokens_decoder" in settings:
+        listed = settings["added_tokens_decoder"]
+        tokens = {int(number): _token(value, False) for number, value in listed.items()}
+        return tokens, folder / f"{prefix}tokenizer_config.json"
+    path = folder / f"{prefix}added_tokens.json"
+    tokens = {}
+    for content, number in _read_object(path).items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise CheckpointError(
+                f"{path}: the token {content!r} has the id {shortened(repr(number))}\n"
+                "expected a number of at least 0\nfetch the file again"
+            )
+        special = content in named
+        tokens[number] = AddedToken(content, special=special, normalized=not special)
+    return tokens, path
+
+
+def _named_tokens(settings: Mapping[str, Any]) -> Iterator[AddedToken]:
+    """Yield the special tokens that the settings name: `pad_token`, `image_token`, lists."""
+    own = [name for name in settings if name.endswith("_token") and name not in NAMED]
+    values = [settings.get(name) for name in NAMED]
+    values += [settings[name] for name in own if isinstance(settings[name], str)]
+    for name in _LISTED:
+        listed = settings.get(name) or []
+        values += listed.values() if isinstance(listed, dict) else listed
+    yield from (_token(value, True) for value in values if value)
+
+
+def _token(value: Any, special: bool) -> AddedToken:
+    """An added token of a string, or of an object with its properties."""
+    if isinstance(value, str):
+        return AddedToken(value, special=True)
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    properties = {name: bool(value[name]) for name in names if name in value}
+    properties["special"] = special or properties.get("special", False)
+    return AddedToken(value["content"], **properties)

@@ -19,13 +19,10 @@ import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
 from flaxattn.text import chat_template
-from flaxattn.text.callable_tokenizer import CallableTokenizer
-from flaxattn.text.token_batch import TokenBatch, tokens_to_cut
-from flaxattn.text.token_spans import PlaceError, token_spans
+from flaxattn.text.token_batch import CallableTokenizer, TokenBatch, tokens_to_cut
+from flaxattn.text.token_spans import PlaceError, token_spans, words_read
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.tokenizer_files import checked_texts, shortened
-from flaxattn.text.tokenizer_settings import read_settings, tokenizer_class
-from flaxattn.text.words import words_read
+from flaxattn.text.tokenizer_files import checked_texts, read_settings, shortened, tokenizer_class
 
 MARIAN = "source.spm"  # a tokenizer for each side
 _SENTENCEPIECE = ("*.spm", "*.model")

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments, keywords_of
-from flaxattn.trace.arrays import as_numpy
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.trace import Trace
+from flaxattn.trace.trace import Trace, as_numpy
 
 Tokens = Sequence[str] | Sequence[Sequence[str]]
 

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import AttentionRecord, choose
 
 
 class RotaryPairs(NamedTuple):

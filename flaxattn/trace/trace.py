@@ -15,12 +15,29 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
 from flaxattn.errors import InputError
-from flaxattn.trace.arrays import stacked
 from flaxattn.trace.record import FIELDS, SIDES, AttentionRecord, one_sequence
 from flaxattn.trace.token_predictions import Predictions
+
+
+def as_numpy(array: Any) -> Shaped[np.ndarray, "..."]:
+    """An array on the host, of the same dtype; bfloat16 of torch, which NumPy lacks, as float32."""
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    tensor = array.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":
+        tensor = tensor.float()
+    return np.asarray(tensor.numpy())
+
+
+def stacked(arrays: Any) -> Any:
+    """One array of all layers: of one array, or of a sequence with one per layer."""
+    if isinstance(arrays, Sequence):
+        return np.stack([as_numpy(layer) for layer in arrays])
+    return as_numpy(arrays) if hasattr(arrays, "detach") else arrays
+
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,26 +1,110 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as one safetensors file: arrays by name, and all the rest as JSON in its header.
+"""Traces and capture requests as files and JSON: one safetensors file, with JSON for the rest."""
 
-The tensors are `encoder.weights`, `cross.stats.entropy`, `mask`, …; the header's metadata has one
-entry, `flaxattn.trace`, whose JSON holds the text, the numbers of layers and heads, and SHA-256 of
-every tensor and of itself. There is no pickle. `Trace.save` and `Trace.load` are the doors.
-"""
-
+import dataclasses
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from flaxattn.errors import InputError
 from flaxattn.files import write_bytes
-from flaxattn.trace.described_file import FileKind, packed, unpacked
+from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.trace.record import ARRAYS, SIDES, AttentionRecord, windows_from_json
 from flaxattn.trace.token_predictions import Predictions
+
+
+class FileKind(NamedTuple):
+    """Kind of a file: its name in messages, its header key, and advice.
+
+    Attributes:
+        name: Of the content, in messages.
+        key: In the metadata of the header, under which the text stands.
+        made: What to do where there is no such file; {} is its path.
+        expected: What to give in place of a file without that key.
+    """
+
+    name: str
+    key: str
+    made: str
+    expected: str
+
+    def damaged(self, file: Path, reason: str) -> InputError:
+        """An error that says why a file cannot be used."""
+        return InputError(
+            f"The {self.name} file {file} is damaged: {reason}.\nCopy or save it again."
+        )
+
+
+def packed(kind: FileKind, text: str, tensors: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a file; the same arguments give the same bytes."""
+    # One entry only: safetensors writes several in an order that changes from run to run.
+    return safetensors.numpy.save(dict(tensors), {kind.key: text})
+
+
+def unpacked(kind: FileKind, path: str | os.PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
+    """The text and the arrays of a file."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(
+            f"There is no {kind.name} file {str(file)!r}.\n{kind.made.format(repr(str(file)))}"
+        )
+    try:
+        with safetensors.safe_open(file, framework="np") as handle:
+            text = (handle.metadata() or {}).get(kind.key)
+            names = [] if text is None else list(handle.keys())
+            tensors = {name: handle.get_tensor(name) for name in names}
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise kind.damaged(file, str(error).splitlines()[0]) from error
+    if text is None:
+        raise InputError(
+            f"{file} holds tensors, but no {kind.name}: its header has no {kind.key}.\n"
+            f"{kind.expected}"
+        )
+    return text, tensors
+
+
+def capture_to_json(capture: Capture) -> dict[str, Any]:
+    """A request as objects that `json.dumps` takes."""
+    fields = {f.name: getattr(capture, f.name) for f in dataclasses.fields(capture)}
+    fields["stats"] = [s if isinstance(s, str) else dataclasses.asdict(s) for s in capture.stats]
+    return {name: _as_json(value) for name, value in fields.items()}
+
+
+def capture_from_json(fields: Mapping[str, Any]) -> Capture:
+    """The request that `capture_to_json` wrote."""
+    try:
+        found = {name: _frozen(value) for name, value in fields.items()}
+        stats = fields.get("stats", ())
+        found["stats"] = tuple(s if isinstance(s, str) else Sieve(**_tuples(s)) for s in stats)
+        return Capture(**found)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"this is not a capture request\n{str(error).splitlines()[0]}\n"
+            "it was written by another version, or damaged"
+        ) from error
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _as_json(item) for name, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _frozen(value) for name, value in fields.items()}
+
 
 FORMAT = 1
 _KIND = FileKind(

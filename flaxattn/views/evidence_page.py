@@ -16,7 +16,7 @@ from jaxtyping import Float
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.gold_pairs import GoldPairs
 from flaxattn.measures.head_similarity import MeanDistances
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks

@@ -16,8 +16,7 @@ import numpy as np
 from flaxattn.errors import InputError
 from flaxattn.measures.compare_heads import Comparison
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
-from flaxattn.measures.head_change import HeadChange
-from flaxattn.measures.paired_texts import ClaimRule
+from flaxattn.measures.head_change import ClaimRule, HeadChange
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, Precision, visible

@@ -15,7 +15,7 @@ from flaxattn.measures.divergence import HeadDivergence, compare_stores
 from flaxattn.store.find_texts import Watch
 from flaxattn.store.head_numbers import corpus_means
 from flaxattn.store.open_store import Store
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import choose
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payloads.encoded_weights import ERROR, visible
 from flaxattn.views.payloads.page_state import check_state

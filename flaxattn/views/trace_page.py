@@ -13,8 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
 from flaxattn.views.payloads.encoded_weights import (

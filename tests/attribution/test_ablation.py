@@ -20,7 +20,7 @@ import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.attribution.head_losses import HeadTask, LossBatch
 from flaxattn.errors import InputError
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 
 SIZES = {"head_mask": (2, 3), "cross_attn_head_mask": (1, 2)}

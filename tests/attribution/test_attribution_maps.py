@@ -13,7 +13,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForMaskedLM
 from flaxattn.models.interventions import Intervention
 from flaxattn.pretrained.head_projections import output_projections
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 pytestmark = pytest.mark.slow
 

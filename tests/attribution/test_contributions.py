@@ -28,7 +28,7 @@ from flaxattn.models.bert import Bert, BertLayer
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.layers import FeedForward
 from flaxattn.pretrained.head_projections import output_projections
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.trace.trace import Trace
 
 IDS = np.array([[3, 5, 7, 9, 11, 4]], np.int32)

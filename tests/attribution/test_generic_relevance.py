@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.attribution.generic_relevance import generic_relevance
+from flaxattn.attribution.relevance import generic_relevance
 
 TEXT, TARGET = "the cat is sad .", "a b c"
 

@@ -11,11 +11,10 @@ import pytest
 from small_models import drawn
 
 import flaxattn as fa
-from flaxattn.attribution.patch_metrics import scores_at
-from flaxattn.attribution.patch_programs import Changes, PatchProgram, Sweep, patch_batch
-from flaxattn.attribution.patch_task import patch_task
+from flaxattn.attribution.patch_task import patch_task, scores_at
+from flaxattn.attribution.patching import Changes, PatchProgram, Sweep, patch_batch
 from flaxattn.models.bert import BertForMaskedLM
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 LAYERS, HEADS = 3, 4
 PAIRS = [
@@ -74,7 +73,7 @@ def products(jaxpr: Any) -> int:
 def test_patching_is_a_forward_pass_for_each_head(
     masked: Any, together: int, settings: Any, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flaxattn.attribution.patch_programs.TOGETHER", together)
+    monkeypatch.setattr("flaxattn.attribution.patching.TOGETHER", together)
     task = patch_task(masked, PAIRS)
     (batch, _), *_ = task.batches()
     program = PatchProgram.of(

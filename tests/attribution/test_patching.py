@@ -13,7 +13,7 @@ import pytest
 from small_models import drawn, with_nan
 
 import flaxattn as fa
-from flaxattn.attribution import patch_programs
+from flaxattn.attribution import patching
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForSequenceClassification
@@ -175,9 +175,9 @@ def test_mediation_exchanges_attention_weights(lm: Any) -> None:
 @pytest.mark.parametrize("method", ["activation", "attribution", "path", "mediation"])
 def test_a_call_compiles_one_program(lm: Any, method: Any) -> None:
     request = fa.PatchRequest(method=method, metric="probability")
-    programs = patch_programs.patch_batch._cache_size()
+    programs = patching.patch_batch._cache_size()
     report = fa.patch(lm, PAIRS, request, batch=2, controls=3, alpha=1, correction="none")
-    assert patch_programs.patch_batch._cache_size() == programs + 1
+    assert patching.patch_batch._cache_size() == programs + 1
     assert all(np.isfinite(one.each).all() for one in report.effects)
 
 

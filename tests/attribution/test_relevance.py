@@ -58,7 +58,7 @@ def sides_of(side):
 @pytest.mark.slow
 def test_heads_have_the_slope_of_a_factor_on_their_output_behind_the_last_attention(modern):
     """Of the last layer, whose heads feed norms and products alone, under the rules."""
-    from flaxattn.attribution.relevance_rules import relevance_rules
+    from flaxattn.attribution.relevance import relevance_rules
 
     (found,) = fa.relevance(modern, TEXT)
     given, score = found.prediction.given(modern.limit), TokenScore(modern.module)

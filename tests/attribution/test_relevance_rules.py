@@ -14,15 +14,14 @@ from flax import linen as nn
 from lrp_by_hand import HandMadeGPT2
 
 import flaxattn as fa
-from flaxattn.attribution.relevance_rules import absorbed, input_relevance, relevance_rules
-from flaxattn.models.bert_layers import BertLayer
+from flaxattn.attribution.relevance import absorbed, input_relevance, relevance_rules
+from flaxattn.models.bert import BertLayer
 from flaxattn.models.decoder import RotaryDecoderLayer
 from flaxattn.models.gpt2 import GPT2LM, GPT2Layer
-from flaxattn.models.gradient_rules import elementwise
-from flaxattn.models.layers import Dense
+from flaxattn.models.layer_stack import unstacked
+from flaxattn.models.layers import Dense, elementwise
 from flaxattn.models.modernbert import ModernBertLayer
-from flaxattn.models.seq2seq_layers import DecoderLayer, EncoderLayer
-from flaxattn.models.unstacked_layers import unstacked
+from flaxattn.models.seq2seq import DecoderLayer, EncoderLayer
 
 LAYERS = (BertLayer, RotaryDecoderLayer, GPT2Layer, ModernBertLayer, DecoderLayer, EncoderLayer)
 OUTPUTS = ("logits", "start_logits", "last_hidden_state")

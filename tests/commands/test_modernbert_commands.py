@@ -9,7 +9,7 @@ import pytest
 import report_cases
 
 from flaxattn import cli
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 COMMANDS = {
     "view text": "view cats --model model --out page.html",

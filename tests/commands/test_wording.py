@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from flaxattn.commands import roles, stats
-from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.specs import ScoreSpec
 
 
 def test_roles_of_a_model_before_training_are_named() -> None:

@@ -7,8 +7,14 @@ import gzip
 import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.coreference_documents import read_documents
-from flaxattn.corpus.mentions import NOMINAL, PRONOUN, PROPER, Bracket, brackets
+from flaxattn.corpus.coreference_documents import (
+    NOMINAL,
+    PRONOUN,
+    PROPER,
+    Bracket,
+    brackets,
+    read_documents,
+)
 from flaxattn.errors import InputError
 
 COLUMNS = """#begin document (news/one); part 000

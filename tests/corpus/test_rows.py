@@ -15,7 +15,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import FIXES, WHOLE_FILE
 from flaxattn.corpus.rows import BadRows, Problem, excerpt, read_rows, text_of
-from flaxattn.corpus.sample_treebank import sample_treebank
+from flaxattn.corpus.sample_files import sample_treebank
 from flaxattn.errors import InputError
 
 Write = Callable[..., Path]

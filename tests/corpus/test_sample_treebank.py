@@ -10,7 +10,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
-from flaxattn.corpus.sample_treebank import _TEMPLATES
+from flaxattn.corpus.sample_files import _TEMPLATES
 from flaxattn.errors import InputError
 
 

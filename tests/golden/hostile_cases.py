@@ -116,7 +116,7 @@ def write_generation(folder: Path) -> Path:
 
 
 def read_generation(path: Path) -> Any:
-    from flaxattn.pretrained.generation_config import read, settled
+    from flaxattn.pretrained.decoding_settings import read, settled
 
     return settled({"max_new_tokens": 5}, read(path.parent), {}, 3, 40)
 
@@ -382,14 +382,14 @@ def read_plan(path: Path) -> Any:
 
 
 def write_capture(folder: Path) -> Path:
-    from flaxattn.trace.capture_json import capture_to_json
+    from flaxattn.trace.trace_file import capture_to_json
 
     (folder / "capture.json").write_text(json.dumps(capture_to_json(some_plan().capture)))
     return folder / "capture.json"
 
 
 def read_capture(path: Path) -> Any:
-    from flaxattn.trace.capture_json import capture_from_json
+    from flaxattn.trace.trace_file import capture_from_json
 
     return hash(capture_from_json(loaded(path)))
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import dense_values
 from flaxattn.measures.scores import gathered
+from flaxattn.measures.terms import terms_of
 from flaxattn.text.position_labels import Arc, PositionLabels
 
 # Words and their pieces: the second one has two, the fourth repeats the first.

@@ -7,7 +7,7 @@ import numpy as np
 
 import flaxattn as fa
 from flaxattn.models.bert import BertForMaskedLM
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 
 def save(folder, heads, deviation, seed=0):

@@ -18,10 +18,8 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
-from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, judged_pairs
-from flaxattn.measures.pair_examples import PairExamples
+from flaxattn.measures.claims import Claim, TopText
+from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, PairExamples, judged_pairs
 from flaxattn.store.find_texts import StoredText
 from flaxattn.store.head_numbers import Ranking, SideStatistics
 from flaxattn.store.open_store import open_store

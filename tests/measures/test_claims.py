@@ -8,12 +8,18 @@ import laid_out
 import numpy as np
 import pytest
 
-from flaxattn.measures.claims import Claim, claim_columns, label_column, measure_claims, role_claims
-from flaxattn.measures.evidence import Evidence
+from flaxattn.measures.claims import (
+    Claim,
+    Evidence,
+    claim_columns,
+    label_column,
+    measure_claims,
+    role_claims,
+)
 from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 
 ASKED = ScoreOptions(relations=("nsubj", "obj"))
 

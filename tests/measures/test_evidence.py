@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.evidence import Evidence, covering
+from flaxattn.measures.claims import Evidence, covering
 
 KEEP = 3
 SCORES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, float("nan")]), min_size=1, max_size=14)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import ScoreOptions
 from flaxattn.measures.scores import ScoreAccumulator, scores_of
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.text.position_labels import Arc, labels_of
 
 ALPHA, SEEDS, TEXTS = 0.05, 20, 40

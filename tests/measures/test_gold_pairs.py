@@ -10,7 +10,6 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import annotated_text
-from flaxattn.measures.corpus_pairs import text_pairs
 from flaxattn.measures.gold_pairs import (
     HIT,
     MISS,
@@ -20,13 +19,12 @@ from flaxattn.measures.gold_pairs import (
     judged_pairs,
     runs_of,
     score_pairs,
+    text_pairs,
 )
-from flaxattn.measures.key_range import KeyRange
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.side_terms import terms_for
-from flaxattn.probes.gold_governors import governor_pairs
-from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
+from flaxattn.measures.specs import KeyRange, ScoreOptions, ScoreSpec
+from flaxattn.measures.terms import terms_for
+from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies, governor_pairs
 from flaxattn.probes.word_maps import word_maps_of
 from flaxattn.text.position_labels import Arc, labels_of
 from flaxattn.trace.trace import Trace

@@ -17,7 +17,7 @@ import scipy.stats
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.files import json_digest, sha256_of
-from flaxattn.measures.report_numbers import read_head_numbers
+from flaxattn.measures.read_report import read_head_numbers
 
 LAYERS, HEADS = 3, 4
 PLACES = list(np.ndindex(LAYERS, HEADS))

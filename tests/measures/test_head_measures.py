@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import cross_measures, head_measures, measure
-from flaxattn.trace.selection import without_first
+from flaxattn.trace.record import without_first
 from flaxattn.trace.trace import Trace
 
 LENGTH = 9

@@ -13,7 +13,6 @@ from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import bootstrap, entropy
 
 from flaxattn.kernels.dense import entropies
-from flaxattn.measures.head_embedding import head_map, stress
 from flaxattn.measures.head_pairs import (
     BEGINNING,
     Pairs,
@@ -22,7 +21,13 @@ from flaxattn.measures.head_pairs import (
     variability,
     variability_interval,
 )
-from flaxattn.measures.head_similarity import distances_of, head_distances, likeness_of
+from flaxattn.measures.head_similarity import (
+    distances_of,
+    head_distances,
+    head_map,
+    likeness_of,
+    stress,
+)
 from flaxattn.views.figures.plot_head_map import plot_head_map
 
 

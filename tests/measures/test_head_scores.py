@@ -13,10 +13,10 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
-from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator, Scores, scores_of
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.pipeline import labelled_texts
 from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.reading_options import ReadingOptions

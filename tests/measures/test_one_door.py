@@ -17,7 +17,7 @@ import flaxattn as fa
 from flaxattn import cli
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import facts
-from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.specs import ScoreSpec
 from flaxattn.reports.report import finite
 
 PLAIN = report_cases.TREES[0].split()
@@ -173,15 +173,15 @@ def test_what_cannot_be_measured_is_told() -> None:
 
 @pytest.mark.slow
 def test_only_what_a_score_needs_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flaxattn.measures import head_scores
+    from flaxattn.measures import score_source
 
-    captures, made = [], head_scores.ModelRunner
+    captures, made = [], score_source.ModelRunner
 
     def runner(models: Any, program: Any, capture: Any, **options: Any) -> Any:
         captures.append(capture)
         return made(models, program, capture, **options)
 
-    monkeypatch.setattr(head_scores, "ModelRunner", runner)
+    monkeypatch.setattr(score_source, "ModelRunner", runner)
     fa.measure(fa.from_pretrained("tiny-bert"), ["mean next", "mean sep"], ["a b c"])
     (capture,) = captures
     assert [getattr(item, "name", item) for item in capture.stats] == ["next", "received"]

@@ -10,9 +10,18 @@ from scipy.spatial.distance import jensenshannon, squareform
 
 from flaxattn.measures import head_similarity
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair, GoldPairs, judged_pairs
+from flaxattn.measures.gold_pairs import (
+    HIT,
+    MISS,
+    UNJUDGED,
+    GoldPair,
+    GoldPairs,
+    PairExamples,
+    choose_ends,
+    gold_weights,
+    judged_pairs,
+)
 from flaxattn.measures.head_similarity import MeanDistances, nearest_heads
-from flaxattn.measures.pair_examples import PairExamples, choose_ends, gold_weights
 from flaxattn.trace.trace import Trace
 
 PAIRS = [

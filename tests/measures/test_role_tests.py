@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from flaxattn.errors import InputError
 from flaxattn.measures.patterns import best_offset, head_patterns
 from flaxattn.measures.role_tests import Test, facts, find_roles, highest_local
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals, moments_of
 from flaxattn.measures.significance import adjusted, t_test
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.text.position_labels import Arc
 
 ASKED = ScoreOptions(relations=("nsubj", "obj"))

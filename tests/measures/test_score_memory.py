@@ -11,11 +11,11 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.kernels.attention import attention
-from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import NOTES, ScoreSums, dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
+from flaxattn.measures.terms import terms_of
 from flaxattn.models.bert import Bert
-from flaxattn.pipeline.device_step import AttentionProgram, run_program
+from flaxattn.pipeline.run import AttentionProgram, run_program
 from flaxattn.trace.record import AttentionRecord
 
 LENGTH = 2048

@@ -8,10 +8,9 @@ import pytest
 
 from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.side_labels import self_labels
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec, self_labels
+from flaxattn.measures.terms import terms_of
 
 SIEVES = (
     Sieve("after", offsets=(1, 1)),

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.scores import scores_of
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec, check_relations
+from flaxattn.measures.terms import terms_of
 from flaxattn.trace.trace import Trace
 
 ASKED = ScoreOptions(relations=("nsubj", "obj", "amod"))

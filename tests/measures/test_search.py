@@ -14,14 +14,17 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import CheckpointError, InputError, StoreError
-from flaxattn.measures import build_token_index
-from flaxattn.measures.build_token_index import (
+from flaxattn.measures import search
+from flaxattn.measures.search import (
+    Hit,
+    Token,
     Wanted,
     build_head_index,
     bytes_per_token,
+    histograms,
+    nearest,
     token_vector,
 )
-from flaxattn.measures.nearest_tokens import Hit, Token, histograms, nearest
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.store.token_index import INDEX, open_head_index
 
@@ -49,9 +52,9 @@ def built(model, corpus, out, kind="head_output", layers=(0, 1), **options):
 @pytest.fixture(scope="module")
 def index(bert, corpus, tmp_path_factory):
     """Outputs of heads of both layers, in shards of about 40 positions."""
-    before, build_token_index._POSITIONS = build_token_index._POSITIONS, 40
+    before, search._POSITIONS = search._POSITIONS, 40
     found = built(bert, corpus, tmp_path_factory.mktemp("index") / "i")
-    build_token_index._POSITIONS = before
+    search._POSITIONS = before
     return found
 
 
@@ -280,7 +283,7 @@ def test_damage_is_found_and_nothing_is_half_written(bert, corpus, tmp_path, mon
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(build_token_index.HeadIndexWriter, "finish", full)
+    monkeypatch.setattr(search.HeadIndexWriter, "finish", full)
     with pytest.raises(CheckpointError, match="No space left"):
         built(bert, corpus[:2], tmp_path / "j")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["i"]

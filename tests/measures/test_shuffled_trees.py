@@ -8,12 +8,10 @@ import laid_out
 import numpy as np
 import pytest
 
-from flaxattn.measures.encoder_terms import terms_of
-from flaxattn.measures.false_positives import found_by_chance, shuffled
-from flaxattn.measures.role_tests import Test
+from flaxattn.measures.role_tests import Test, found_by_chance, shuffled
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
-from flaxattn.measures.tree_terms import tree_terms
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
+from flaxattn.measures.terms import terms_of, tree_terms
 from flaxattn.text.position_labels import Arc
 
 ASKED = ScoreOptions(relations=("nsubj",))

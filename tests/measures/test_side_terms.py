@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.measures.encoder_terms import terms_of
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator, scores_of
-from flaxattn.measures.side_terms import cross_terms, self_terms, side_terms
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
+from flaxattn.measures.terms import cross_terms, self_terms, side_terms, terms_of
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 

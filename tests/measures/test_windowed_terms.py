@@ -14,16 +14,12 @@ from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
-from flaxattn.measures.encoder_terms import terms_of
-from flaxattn.measures.head_scores import head_scores
-from flaxattn.measures.key_range import CAUSAL, EVERY_KEY, KeyRange, ranges_of
-from flaxattn.measures.score_sources import WINDOW as LOCAL
+from flaxattn.measures.score_source import head_scores, store_source
 from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import Scores, scores_of
-from flaxattn.measures.side_terms import self_terms
-from flaxattn.measures.store_source import store_source
-from flaxattn.measures.windowed_terms import by_layer, lifts_within, with_windows
+from flaxattn.measures.specs import CAUSAL, EVERY_KEY, KeyRange, ScoreOptions, ScoreSpec, ranges_of
+from flaxattn.measures.specs import WINDOW as LOCAL
+from flaxattn.measures.terms import by_layer, lifts_within, self_terms, terms_of, with_windows
 from flaxattn.models.modernbert_config import ModernBertConfig
 
 TREE = ScoreOptions(relations=("nsubj", "obj", "amod"))

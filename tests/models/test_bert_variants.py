@@ -15,8 +15,7 @@ from small_encoders import byte_level, unigram, write_encoder
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.bert_variants import BERT_VARIANTS
+from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.model_directory import read_config
 from flaxattn.trace.tensor_file import TensorFiles, write

@@ -28,7 +28,7 @@ from jax.sharding import PartitionSpec as P
 
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention, site_values, with_interventions
-from flaxattn.models.unstacked_layers import unstacked
+from flaxattn.models.layer_stack import unstacked
 from flaxattn.trace.trace import Trace
 
 PRUNED = ((1,), (), (0, 3))

@@ -13,7 +13,7 @@ import pytest
 
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.relative_positions import buckets_of_offsets, relative_bias
+from flaxattn.models.positions import buckets_of_offsets, relative_bias
 
 
 def written_out(offset: int, count: int, far: int, bidirectional: bool) -> int:

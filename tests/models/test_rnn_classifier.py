@@ -15,8 +15,8 @@ from tokenizers import models, pre_tokenizers
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.models.rnn_classifier import RnnForSequenceClassification
-from flaxattn.pretrained.pretrained_rnn_classifier import PretrainedRnnClassifier
+from flaxattn.models.rnn import RnnForSequenceClassification
+from flaxattn.pretrained.pretrained_encoders import PretrainedRnnClassifier
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace import tensor_file
 

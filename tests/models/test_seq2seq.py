@@ -18,7 +18,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.position_tables import sinusoids
+from flaxattn.models.positions import sinusoids
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.trace import tensor_file
 

@@ -15,7 +15,7 @@ import pytest
 from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
-from flaxattn.models.position_tables import sinusoids
+from flaxattn.models.positions import sinusoids
 from flaxattn.models.seq2seq import ARCHITECTURES
 from flaxattn.pretrained import model_directory
 from flaxattn.trace import tensor_file

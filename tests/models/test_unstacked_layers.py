@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.models.unstacked_layers import UnstackedLayers, unstacked
+from flaxattn.models.layer_stack import UnstackedLayers, unstacked
 
 
 def params(seed: int = 0) -> dict[str, Any]:

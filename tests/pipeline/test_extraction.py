@@ -17,13 +17,11 @@ import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import InputError
 from flaxattn.models.bert import Bert
-from flaxattn.pipeline import device_step
-from flaxattn.pipeline.batches import BatchBudget, planned
+from flaxattn.pipeline.batches import BatchBudget, Cost, planned, widths_alone, widths_shared
 from flaxattn.pipeline.extraction import Options, extract_shards
-from flaxattn.pipeline.length_buckets import Cost, widths_alone, widths_shared
-from flaxattn.pipeline.run import batch_budget
+from flaxattn.pipeline.run import AttentionProgram, DeviceStep, batch_budget, run_program
 from flaxattn.pipeline.tokenize_texts import TextError
-from flaxattn.pretrained.pretrained_bert import PUNCTUATION, SEPARATOR
+from flaxattn.pretrained.pretrained_encoders import PUNCTUATION, SEPARATOR
 from flaxattn.trace.trace import Trace
 
 SIEVES = (
@@ -90,10 +88,12 @@ def test_the_last_layer_ends_with_its_attention(monkeypatch) -> None:
     module = Bert(fa.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=3, **NARROW))
     given = {"input_ids": np.ones((1, 4), np.int32)}
     params = module.init(jax.random.key(0), **given)["params"]
-    calls, run = [], device_step.run_program
-    monkeypatch.setattr(device_step, "run_program", lambda *args: calls.append(args) or run(*args))
+    calls, run = [], run_program
+    monkeypatch.setattr(
+        "flaxattn.pipeline.run.run_program", lambda *args: calls.append(args) or run(*args)
+    )
     module = module.clone(capture=fa.Capture(weights=True))
-    device_step.DeviceStep(module, [params], device_step.AttentionProgram()).begin(given)
+    DeviceStep(module, [params], AttentionProgram()).begin(given)
     program = run.lower(*calls[0]).compile().as_text()
     entry = program[program.index("ENTRY") :]
     inner = sorted(re.findall(r"= f32\[([\d,]*\b97\b[\d,]*)\]\S* parameter", entry))
@@ -270,11 +270,11 @@ def test_few_shapes_are_compiled(bert) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["a", "b", "."], n)) for n in rng.integers(1, 30, 300)]
     capture, one = fa.Capture(stats=("max",)), jax.devices()[:1]
-    before = device_step.run_program._cache_size()
+    before = run_program._cache_size()
     fa.extract(bert, texts, capture=capture, batch_tokens=512, devices=one)
-    assert device_step.run_program._cache_size() - before <= 2  # of one width, and the last batch
+    assert run_program._cache_size() - before <= 2  # of one width, and the last batch
     fa.extract(bert, texts[::-1], capture=capture, batch_tokens=512, devices=one)
-    assert device_step.run_program._cache_size() - before <= 2
+    assert run_program._cache_size() - before <= 2
 
 
 def drawn_lengths(count: int, longest: int = 512) -> list[tuple[int]]:
@@ -351,7 +351,7 @@ def test_widths_stay_within_the_limit() -> None:
 
 @pytest.mark.slow
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
-    fetched, failed = device_step.DeviceStep._fetched, []
+    fetched, failed = DeviceStep._fetched, []
 
     def once(self: Any, seen: Any, first: int) -> Any:
         if not failed:
@@ -359,7 +359,7 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while computing.")
         return fetched(self, seen, first)
 
-    monkeypatch.setattr(device_step.DeviceStep, "_fetched", once)
+    monkeypatch.setattr(DeviceStep, "_fetched", once)
     found = fa.extract(bert, texts, capture=MAPS, batch_tokens=256, devices=jax.devices()[:2])
     for one, other in zip(found, alone, strict=True):
         check_same(one, other)
@@ -370,7 +370,7 @@ def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
     def broken(self: Any, given: Any) -> Any:
         raise RuntimeError("INTERNAL: something else")
 
-    monkeypatch.setattr(device_step.DeviceStep, "_run", broken)
+    monkeypatch.setattr(DeviceStep, "_run", broken)
     with pytest.raises(RuntimeError, match="INTERNAL: something else"):
         fa.extract(bert, ["a"])
 

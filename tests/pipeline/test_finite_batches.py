@@ -14,9 +14,9 @@ from small_models import with_nan
 import flaxattn as fa
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
-from flaxattn.measures.head_pair_scores import head_pairs
-from flaxattn.measures.head_scores import head_scores
-from flaxattn.measures.score_terms import ScoreOptions
+from flaxattn.measures.head_pairs import head_pairs
+from flaxattn.measures.score_source import head_scores
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.reading_options import ReadingOptions
 

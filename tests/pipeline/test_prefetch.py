@@ -12,8 +12,7 @@ import pytest
 
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import UnavailableError
-from flaxattn.pipeline.prefetch import PATIENCE, TokenPrefetch
-from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, groups_of
+from flaxattn.pipeline.tokenize_texts import PATIENCE, TOGETHER, TextError, TokenPrefetch, groups_of
 
 # Starting a process imports jax, which takes seconds.
 pytestmark = pytest.mark.slow

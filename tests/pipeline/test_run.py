@@ -14,12 +14,12 @@ import flaxattn as fa
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import UnavailableError
-from flaxattn.measures.head_pair_scores import head_pairs
-from flaxattn.measures.head_scores import head_scores
-from flaxattn.measures.score_terms import ScoreOptions
-from flaxattn.pipeline import device_step
-from flaxattn.pipeline.head_outputs import head_outputs
+from flaxattn.measures.head_pairs import head_pairs
+from flaxattn.measures.score_source import head_scores
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.run import run_program
+from flaxattn.pipeline.task_predictions import head_outputs
 from flaxattn.probes.head_probe import word_states
 
 TEXTS = ["a b", "the cat a b c", "h e", "a", "d e f g h", "the b c", "a b c", "b"]
@@ -82,7 +82,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
 
     def at_most(rows: int) -> list[int]:
         sizes: list[int] = []
-        run = device_step.run_program
+        run = run_program
 
         def limited(module: Any, program: Any, params: Any, given: Any, *rest: Any) -> Any:
             if not isinstance(given["input_ids"], jax.core.Tracer):  # sizes are traced as well
@@ -91,7 +91,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
                     raise MemoryError
             return run(module, program, params, given, *rest)
 
-        monkeypatch.setattr(device_step, "run_program", limited)
+        monkeypatch.setattr("flaxattn.pipeline.run.run_program", limited)
         return sizes
 
     return at_most

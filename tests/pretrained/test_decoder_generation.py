@@ -16,7 +16,7 @@ import flaxattn as fa
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.rotary import Rotary
-from flaxattn.pretrained import generation, generation_config
+from flaxattn.pretrained import decoding_settings, generation
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 EVERY = [
@@ -244,7 +244,7 @@ def test_torch_penalises_and_bans_the_same(
             generation_config=transformers.GenerationConfig.from_pretrained(tmp_path),
             do_sample=False,
         ).numpy()
-    asking = dataclasses.replace(model, generation=generation_config.read(tmp_path))
+    asking = dataclasses.replace(model, generation=decoding_settings.read(tmp_path))
     found = asking.generate(**given)
     np.testing.assert_array_equal(found, expected)
     changed = model.generate(**given, max_new_tokens=12, num_beams=beams)

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.pretrained.beam_search import largest
 from flaxattn.pretrained.decoding_settings import Decoding, allowed
-from flaxattn.pretrained.generation_loop import Written, begun, continued, widened, written
+from flaxattn.pretrained.generation_loop import Written, begun, continued, largest, widened, written
 
 SIZE, LENGTH, END = 5, 4, 1
 ALL = SIZE**LENGTH  # more beams than there are texts

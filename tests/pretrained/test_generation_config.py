@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.pretrained import generation_config
+from flaxattn.pretrained import decoding_settings
 from flaxattn.pretrained.decoding_settings import Decoding
 
 MARIAN: dict[str, Any] = {
@@ -26,7 +26,7 @@ MARIAN: dict[str, Any] = {
 
 
 def test_marians_settings_are_understood() -> None:
-    decoding = Decoding(**generation_config.decoding_fields(MARIAN, 1))
+    decoding = Decoding(**decoding_settings.decoding_fields(MARIAN, 1))
     assert decoding == Decoding(
         max_new_tokens=511,
         num_beams=6,
@@ -41,7 +41,7 @@ def test_marians_settings_are_understood() -> None:
 def test_barts_settings_are_understood() -> None:
     settings = {"min_length": 56, "max_length": 142, "length_penalty": 2.0, "early_stopping": True}
     settings |= {"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "eos_token_id": [2, 3]}
-    decoding = Decoding(**generation_config.decoding_fields(settings, 1))
+    decoding = Decoding(**decoding_settings.decoding_fields(settings, 1))
     assert decoding == Decoding(
         max_new_tokens=141,
         min_new_tokens=55,
@@ -58,7 +58,7 @@ def test_settings_of_a_chat_model_are_understood() -> None:
     settings |= {"min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [128001, 128008, 128009]}
     settings |= {"suppress_tokens": [5, 6], "begin_suppress_tokens": [220], "max_new_tokens": 9}
     settings |= {"bad_words_ids": [[4]]}
-    decoding = Decoding(**generation_config.decoding_fields(settings, 1))
+    decoding = Decoding(**decoding_settings.decoding_fields(settings, 1))
     assert decoding == Decoding(
         max_new_tokens=9,
         do_sample=True,
@@ -75,9 +75,9 @@ def test_settings_of_a_chat_model_are_understood() -> None:
 
 def test_old_checkpoints_have_them_in_their_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"num_beams": 4, "vocab_size": 9}))
-    assert generation_config.read(tmp_path) == {"num_beams": 4}
+    assert decoding_settings.read(tmp_path) == {"num_beams": 4}
     (tmp_path / "generation_config.json").write_text(json.dumps({"num_beams": 2}))
-    assert generation_config.read(tmp_path) == {"num_beams": 2}
+    assert decoding_settings.read(tmp_path) == {"num_beams": 2}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_old_checkpoints_have_them_in_their_config(tmp_path: Path) -> None:
 )
 def test_what_would_change_the_text_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
-        generation_config.decoding_fields(settings, 1)
+        decoding_settings.decoding_fields(settings, 1)
     assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
 
 
 def test_what_changes_nothing_is_let_through() -> None:
     settings = {"typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": None}
-    assert generation_config.decoding_fields(settings, 1) == {}
+    assert decoding_settings.decoding_fields(settings, 1) == {}
     settings |= {"repetition_penalty": 1.0, "min_p": 0, "begin_suppress_tokens": []}
-    assert Decoding(**generation_config.decoding_fields(settings, 1)) == Decoding()
+    assert Decoding(**decoding_settings.decoding_fields(settings, 1)) == Decoding()

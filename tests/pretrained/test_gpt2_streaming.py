@@ -3,7 +3,7 @@
 """Text told while a GPT-2 writes it, stop strings, and what is refused before it writes.
 
 The model knows a text by heart and has a piece per byte, so all that it writes is known, and every
-character beyond ASCII comes in parts. The rules of `streaming` are compared with brute force.
+character beyond ASCII comes in parts. The rules of `decoder_texts` are compared with brute force.
 """
 
 import itertools
@@ -15,7 +15,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_measures
-from flaxattn.pretrained import streaming
+from flaxattn.pretrained import decoder_texts
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 DRAWN = {"do_sample": True, "temperature": 1.3, "max_new_tokens": 32}
@@ -114,25 +114,25 @@ def test_rules_of_stop_strings_against_brute_force() -> None:
     for _ in range(400):
         text = "".join(random.choice(list("ab\ufffd"), 12))
         stops = tuple("".join(random.choice(list("ab"), n)) for n in random.integers(1, 5, 2))
-        assert streaming.cut(text, stops) == by_brute_force(text, stops)
+        assert decoder_texts.cut(text, stops) == by_brute_force(text, stops)
         cuts = np.sort(random.integers(0, 13, 4))
         states = [text[:size] for size in cuts] + [text]
-        parts = list(streaming.grown(states, stops))
+        parts = list(decoder_texts.grown(states, stops))
         assert "".join(parts) == by_brute_force(text, stops)
         assert all(parts)
         found += len("".join(parts)) < len(text)
         ids = list(range(12))
-        count = streaming.tokens_needed(ids, lambda some, text=text: text[: len(some)], stops)
-        ends = [i for i in ids if streaming.certain(text[: i + 1], stops)[1]]
+        count = decoder_texts.tokens_needed(ids, lambda some, text=text: text[: len(some)], stops)
+        ends = [i for i in ids if decoder_texts.certain(text[: i + 1], stops)[1]]
         assert count == (ends[0] + 1 if ends else 12)
     assert 100 < found < 400
 
 
 def test_no_more_is_written_than_is_needed() -> None:
     states = itertools.chain(["a", "ab", "abc"], (pytest.fail("requested more") for _ in "x"))
-    assert list(streaming.grown(states, ("c",))) == ["a", "b"]
-    assert list(streaming.grown(["x\ufffd", "x\ufffd\ufffd", "x漢"], ())) == ["x", "漢"]
-    assert list(streaming.grown(["\ufffd" * 5, "\ufffd" * 6], ())) == [
+    assert list(decoder_texts.grown(states, ("c",))) == ["a", "b"]
+    assert list(decoder_texts.grown(["x\ufffd", "x\ufffd\ufffd", "x漢"], ())) == ["x", "漢"]
+    assert list(decoder_texts.grown(["\ufffd" * 5, "\ufffd" * 6], ())) == [
         "\ufffd" * n for n in (2, 1, 3)
     ]
 

@@ -21,9 +21,9 @@ from jax.sharding import AxisType
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.measures.score_terms import ScoreSpec
+from flaxattn.measures.specs import ScoreSpec
 from flaxattn.models.parameter_shardings import parameter_sharding
-from flaxattn.pretrained.untrained import untrained
+from flaxattn.pretrained.from_pretrained import untrained
 from flaxattn.trace import tensor_file
 
 FAMILIES = ("bert", "gpt2", "seq2seq", "rnn")

@@ -17,7 +17,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.pretrained import model_inputs, pretrained_bert, pretrained_model
+from flaxattn.pretrained import model_inputs, pretrained_encoders, pretrained_model
 from flaxattn.trace.trace import Attentions, as_attentions
 
 CAT, FOOD = "The cat is very sad.", "Because it could not find food to eat!"
@@ -184,10 +184,10 @@ def test_compiled_lengths() -> None:
 @pytest.mark.slow
 def test_sieves_see_key_classes(model: fa.Pretrained) -> None:
     bits = {
-        "special": pretrained_bert.SPECIAL,
-        "first": pretrained_bert.FIRST,
-        "separator": pretrained_bert.SEPARATOR,
-        "punctuation": pretrained_bert.PUNCTUATION,
+        "special": pretrained_encoders.SPECIAL,
+        "first": pretrained_encoders.FIRST,
+        "separator": pretrained_encoders.SEPARATOR,
+        "punctuation": pretrained_encoders.PUNCTUATION,
     }
     sieves = tuple(Sieve(name, key_class=bit) for name, bit in bits.items())
     trace = model.trace([CAT, "a"], [FOOD, "b"], capture=Capture(weights=True, stats=sieves))

@@ -15,7 +15,7 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import InputError
 from flaxattn.measures.word_alignment import pharaoh, word_alignment
-from flaxattn.models.position_tables import UNUSED_ROWS, sinusoids
+from flaxattn.models.positions import UNUSED_ROWS, sinusoids
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.tokenizer import Tokenizer

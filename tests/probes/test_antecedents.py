@@ -5,9 +5,17 @@
 import numpy as np
 import pytest
 
-from flaxattn.corpus.mentions import Document, DocumentWord, Mention
-from flaxattn.probes.antecedents import HEAD_WORD, RULES, antecedent_scores, antecedents
-from flaxattn.probes.mention_resolution import FROM_MENTION, NEAREST, TO_MENTION, Coreference
+from flaxattn.corpus.coreference_documents import Document, DocumentWord, Mention
+from flaxattn.probes.mention_resolution import (
+    FROM_MENTION,
+    HEAD_WORD,
+    NEAREST,
+    RULES,
+    TO_MENTION,
+    Coreference,
+    antecedent_scores,
+    antecedents,
+)
 
 WORDS = [
     *(("Anna", "NNP"), ("saw", "VBD"), ("dogs", "NNS"), ("and", "CC"), ("Carl", "NNP")),

@@ -12,17 +12,16 @@ from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.head_roles import Test
-from flaxattn.measures.head_scores import head_scores
 from flaxattn.measures.role_tests import find_roles
-from flaxattn.measures.score_terms import PAPER_RELATIONS, ScoreOptions
+from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import ReadingOptions
-from flaxattn.probes.extract_word_maps import word_maps
 from flaxattn.probes.governor_probe import Dependencies
 from flaxattn.probes.head_probe import word_states
-from flaxattn.probes.structural_probe import Fitting
-from flaxattn.probes.structural_scores import structural_scores
+from flaxattn.probes.structural_probe import Fitting, structural_scores
+from flaxattn.probes.word_maps import word_maps
 
 pytestmark = pytest.mark.slow
 

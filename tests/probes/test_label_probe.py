@@ -14,12 +14,15 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Word, read_sentences
 from flaxattn.errors import InputError
 from flaxattn.measures.significance import ratio_interval
-from flaxattn.probes.label_probe import LabelProbe, fit_label_probe
-from flaxattn.probes.label_scores import judge_labels
+from flaxattn.probes.label_probe import (
+    LabelProbe,
+    control_labels,
+    fit_label_probe,
+    judge_labels,
+    word_labels,
+)
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.tree_metrics import tree_metric
-from flaxattn.probes.word_labels import control_labels, word_labels
-from flaxattn.probes.word_states import WordStates
+from flaxattn.probes.word_states import WordStates, tree_metric
 
 TAGS = ("NOUN", "VERB", "ADJ")
 WIDE = 6

@@ -13,9 +13,14 @@ import scipy.special
 
 from flaxattn.errors import InputError
 from flaxattn.probes import parsing_probe
-from flaxattn.probes.parsing_probe import fit_parsing_probe
+from flaxattn.probes.parsing_probe import (
+    attachment,
+    by_offset,
+    control_task,
+    fit_parsing_probe,
+    judge_parsing,
+)
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.selectivity import attachment, by_offset, control_task, judge_parsing
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 

@@ -11,8 +11,8 @@ from page_payload import payload_of
 from flaxattn import cli
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
-from flaxattn.probes.arc_weights import Watched, arc_weights
-from flaxattn.probes.extract_word_maps import word_maps
+from flaxattn.probes.governor_probe import Watched, arc_weights
+from flaxattn.probes.word_maps import word_maps
 from flaxattn.views.page import Page
 
 FORMS = "a b c the cat is very sad , .".split()

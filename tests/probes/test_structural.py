@@ -16,11 +16,21 @@ from scipy.stats import spearmanr
 from flaxattn.errors import InputError
 from flaxattn.probes import structural_probe
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.structural_probe import Fitting, StructuralProbe, fit_structural_probes
-from flaxattn.probes.structural_scores import judge_structural, structural_scores
-from flaxattn.probes.tree_metrics import chain_metric, control_metric, spanning_edges, tree_metric
+from flaxattn.probes.structural_probe import (
+    Fitting,
+    StructuralProbe,
+    fit_structural_probes,
+    judge_structural,
+    structural_scores,
+)
 from flaxattn.probes.word_maps import ROOT
-from flaxattn.probes.word_states import WordStates
+from flaxattn.probes.word_states import (
+    WordStates,
+    chain_metric,
+    control_metric,
+    spanning_edges,
+    tree_metric,
+)
 
 WIDE = 16
 FAST = Fitting(rate=0.02, batch=10, epochs=60, seed=1)

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair
-from flaxattn.probes.mention_resolution import FROM_MENTION, TO_MENTION, pronoun_scores
-from flaxattn.probes.watched_mentions import JudgedMention, WatchedMentions
+from flaxattn.probes.mention_resolution import (
+    FROM_MENTION,
+    TO_MENTION,
+    JudgedMention,
+    WatchedMentions,
+    pronoun_scores,
+)
 
 PRONOUN, PEOPLE = [7], [[1, 2], [4]]
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_terms import ScoreOptions, ScoreSpec
 from flaxattn.measures.scores import ScoreAccumulator
+from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
 from flaxattn.text.position_labels import Arc

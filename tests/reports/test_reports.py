@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import flaxattn as fa
-from flaxattn.corpus.sample_treebank import sample_treebank
+from flaxattn.corpus.sample_files import sample_treebank
 from flaxattn.errors import InputError
 from flaxattn.probes.structural_probe import Fitting
 from flaxattn.reports.report import REPORT_FILES, Report, facts_file, page_file

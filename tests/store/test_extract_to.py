@@ -476,12 +476,12 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
     trial: int,
 ) -> None:
     """F12: the device, or in odd trials the host, refuses batches of more than a few rows."""
-    from flaxattn.pipeline import device_step
+    from flaxattn.pipeline.run import run_program
 
     most, shard = ((2, 4), (1, 4), (3, 4), (1, 2), (1, 14))[trial // 2]
     sizes: list[int] = []
     refused = "RESOURCE_EXHAUSTED: out of memory" if trial % 2 == 0 else ""
-    run = device_step.run_program
+    run = run_program
 
     def scarce(module: Any, program: Any, params: Any, given: Any, *others: Any) -> Any:
         sizes.append(len(given["input_ids"]))
@@ -489,7 +489,7 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
             raise MemoryError(refused)
         return run(module, program, params, given, *others)
 
-    monkeypatch.setattr(device_step, "run_program", scarce)
+    monkeypatch.setattr("flaxattn.pipeline.run.run_program", scarce)
     extract(tmp_path / "s", shard_texts=shard)
     assert max(sizes) > most >= sizes[-1]
     check_close(tmp_path / "s", list(fa.open_store(undisturbed)))
@@ -499,11 +499,13 @@ def test_no_memory_at_all_is_told_and_leaves_whole_shards(
     extract: Extract, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F12: after halving four times the job ends, and the same call continues the job."""
-    from flaxattn.pipeline import device_step
+    from flaxattn.pipeline.run import DeviceStep
 
     with monkeypatch.context() as patch, pytest.raises(UnavailableError) as error:
-        patch.setattr(device_step, "run_program", lambda *_: (_ for _ in ()).throw(MemoryError()))
-        patch.setattr(device_step.DeviceStep, "_bytes", lambda *_: 0)
+        patch.setattr(
+            "flaxattn.pipeline.run.run_program", lambda *_: (_ for _ in ()).throw(MemoryError())
+        )
+        patch.setattr(DeviceStep, "_bytes", lambda *_: 0)
         extract(tmp_path / "s")
     assert str(error.value).startswith("out of memory with a batch of ")
     assert len(str(error.value).splitlines()) == 3
@@ -521,7 +523,9 @@ def test_a_lost_worker_names_its_texts_and_the_same_call_goes_on(
 ) -> None:
     """F13: a worker is killed, hangs or fails at once or later; told within a minute."""
     kind = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)[trial % 3]
-    monkeypatch.setattr("flaxattn.pipeline.prefetch.TokenPrefetch.__init__.__defaults__", (0, 20.0))
+    monkeypatch.setattr(
+        "flaxattn.pipeline.tokenize_texts.TokenPrefetch.__init__.__defaults__", (0, 20.0)
+    )
 
     def kill() -> None:
         while not (children := multiprocessing.active_children()):

@@ -21,8 +21,7 @@ from flaxattn.store.extract_to import Watcher
 from flaxattn.store.find_texts import ExampleNumbers, example_of, read_texts, search_texts
 from flaxattn.store.head_numbers import corpus_means
 from flaxattn.store.merge_stores import merge
-from flaxattn.store.store_info import describe
-from flaxattn.store.verify_store import verify
+from flaxattn.store.verify_store import describe, verify
 
 WORDS = "the cat is very sad because nobody came home".split()
 MAPS = fa.Capture(weights=True, stats=("entropy",))

@@ -21,11 +21,10 @@ from flaxattn.corpus.lines import KeptOpen
 from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.text_sizes import TextSize
-from flaxattn.store.job_plan import JobPlan, Settings, read_plan
+from flaxattn.pipeline.memory_estimate import TextSize
+from flaxattn.store.job_plan import JobPlan, Settings, read_plan, write_sum
 from flaxattn.store.make_plan import Corpus, make_plan, measured_texts, prepare, shard_texts
 from flaxattn.store.model_fingerprint import ModelFingerprint
-from flaxattn.store.plan_sums import write_sum
 
 MARK = ModelFingerprint("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()

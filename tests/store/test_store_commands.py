@@ -21,8 +21,7 @@ from flaxattn.store.export import export
 from flaxattn.store.merge_stores import merge
 from flaxattn.store.open_store import Store
 from flaxattn.store.shard_writer import write_shard
-from flaxattn.store.store_info import shard_sizes
-from flaxattn.store.verify_store import verify
+from flaxattn.store.verify_store import shard_sizes, verify
 from flaxattn.trace.trace import Trace
 
 # F26: what an id, or the name of a file, may try.

@@ -10,7 +10,7 @@ import transformers
 from small_encoders import byte_level, unigram, write_encoder, write_residues
 
 import flaxattn as fa
-from flaxattn.pretrained.pretrained_bert import FIRST, PUNCTUATION, SEPARATOR, SPECIAL
+from flaxattn.pretrained.pretrained_encoders import FIRST, PUNCTUATION, SEPARATOR, SPECIAL
 from flaxattn.text.tokenizer import Tokenizer
 
 FIRST_TEXT, SECOND_TEXT = "The cat is sad, very sad.", "She was there"

@@ -16,8 +16,7 @@ import transformers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.text.readable_tokens import readable, spelling_of
-from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, longest_first
+from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer, longest_first, readable, spelling_of
 from flaxattn.text.vocabulary_training import train_wordpiece
 
 CASED = [

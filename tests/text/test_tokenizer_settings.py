@@ -19,8 +19,7 @@ from transformers import AutoTokenizer
 from flaxattn.errors import CheckpointError
 from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.tokenizer_files import SPECIAL_TOKENS, bert_backend
-from flaxattn.text.tokenizer_settings import PYTHON_CLASSES
+from flaxattn.text.tokenizer_files import PYTHON_CLASSES, SPECIAL_TOKENS, bert_backend
 from flaxattn.text.transformers_tokenizer import PythonTokenizer
 
 TEXTS = [

@@ -12,7 +12,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.train import glue, glue_model
 from flaxattn.train.glue import evaluate
 from flaxattn.train.glue_tasks import TASKS

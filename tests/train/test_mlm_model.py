@@ -11,7 +11,7 @@ from small_encoders import LINES, byte_level, unigram, write_encoder
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.train.bert_mlm import load_base
 from flaxattn.train.recipe import PretrainRecipe
 

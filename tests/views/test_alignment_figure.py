@@ -12,7 +12,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.word_alignment import word_weights
-from flaxattn.models.position_tables import sinusoids
+from flaxattn.models.positions import sinusoids
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_alignment import plot_alignment
 from flaxattn.views.figures.plot_heads import plot_heads

@@ -12,7 +12,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.trace.layer_predictions import LogitLens
+from flaxattn.trace.token_predictions import LogitLens
 
 
 @pytest.fixture(autouse=True)

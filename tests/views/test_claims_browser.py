@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
+from flaxattn.measures.claims import Claim, TopText
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.encoded_weights import ERROR

@@ -7,10 +7,8 @@ import pytest
 import view_cases
 
 import flaxattn as fa
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
-from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, judged_pairs
-from flaxattn.measures.pair_examples import PairExamples
+from flaxattn.measures.claims import Claim, TopText
+from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, PairExamples, judged_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.head_pages import HeadPages

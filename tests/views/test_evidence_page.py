@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from page_payload import payload_of
 
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
+from flaxattn.measures.claims import Claim, TopText
 from flaxattn.trace.trace import Trace
 from flaxattn.views import evidence_page as evidence
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.head_measures import head_measures
-from flaxattn.trace.selection import without_first
+from flaxattn.trace.record import without_first
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import head_view
 

@@ -12,8 +12,7 @@ import pytest
 from hostile_texts import SHAPES as SHAPES_OF_TEXTS
 from hostile_texts import texts
 
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
+from flaxattn.measures.claims import Claim, TopText
 from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, judged_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from hostile_texts import SHAPES, texts
 
-from flaxattn.measures.claims import Claim
-from flaxattn.measures.evidence import TopText
-from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, judged_pairs
-from flaxattn.measures.pair_examples import PairExamples
+from flaxattn.measures.claims import Claim, TopText
+from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, PairExamples, judged_pairs
 from flaxattn.text.token_spans import token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page

@@ -11,7 +11,7 @@ from page_payload import decode_weights, payload_of
 import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.errors import InputError
-from flaxattn.measures.head_values import head_values
+from flaxattn.measures.head_measures import head_values
 from flaxattn.trace.trace import Trace
 
 LAYERS, HEADS, LENGTH = 2, 3, 4

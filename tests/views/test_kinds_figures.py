@@ -12,7 +12,7 @@ from drawn_figures import one_line
 import flaxattn as fa
 from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.errors import InputError
-from flaxattn.measures.head_values import head_values
+from flaxattn.measures.head_measures import head_values
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_scale import diverging
 

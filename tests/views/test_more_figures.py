@@ -14,9 +14,8 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import compare_traces
-from flaxattn.measures.head_measures import head_measures
+from flaxattn.measures.head_measures import head_measures, head_values
 from flaxattn.measures.head_similarity import head_likeness
-from flaxattn.measures.head_values import head_values
 from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.rotary_pairs import rotary_pairs

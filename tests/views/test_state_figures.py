@@ -11,7 +11,7 @@ from drawn_figures import curves_of, lines_of, one_line, tokens_of
 from matplotlib.colors import to_rgba
 
 from flaxattn.errors import InputError
-from flaxattn.measures.head_values import head_values
+from flaxattn.measures.head_measures import head_values
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_scale import head_colour

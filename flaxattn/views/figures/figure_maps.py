@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights, without_first
+from flaxattn.trace.record import AttentionRecord, layer_weights, without_first
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.side_payload import recorded
 from flaxattn.views.payloads.weight_kinds import Given, one_kind

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The atlas: a square for every head of a model, coloured by one number, marked by its role.
 
-The numbers come from `flaxattn.measures.head_values`, groups of like heads from
+The numbers come from `flaxattn.measures.head_measures`, groups of like heads from
 `flaxattn.measures.head_similarity`; nothing is measured here. Orders are those of the page's atlas.
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError, check_arguments
+from flaxattn.measures.head_measures import HeadValues, head_values
 from flaxattn.measures.head_similarity import head_likeness
-from flaxattn.measures.head_values import HeadValues, head_values
 from flaxattn.store.open_store import Store
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_scale import even_colours, ink_on, page_colours
 from flaxattn.views.figures.figure_text import format_effect, format_measure, write_title
@@ -80,7 +80,7 @@ def plot_atlas(
     Args:
         source: A trace, or a store with statistics, over whose texts the mean is taken.
         measure: A captured statistic, such as `entropy`, or a measure such as `previous` or
-            `delimiter`; `flaxattn.measures.head_values.head_values` says which there are.
+            `delimiter`; `flaxattn.measures.head_measures.head_values` says which there are.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first there is.
         roles: Name of a role by (layer, head). Each has a code, such as S2, and the shape and hue

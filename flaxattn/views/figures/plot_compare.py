@@ -15,9 +15,9 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
-from flaxattn.measures.head_values import HeadValues, head_values
+from flaxattn.measures.head_measures import HeadValues, head_values
 from flaxattn.store.open_store import Store
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import hatch_missing
 from flaxattn.views.figures.figure_scale import even_colours

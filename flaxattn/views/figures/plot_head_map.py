@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.spatial.distance import squareform
 
-from flaxattn.measures.head_embedding import HeadMap
-from flaxattn.measures.head_similarity import Likeness
+from flaxattn.measures.head_similarity import HeadMap, Likeness
 from flaxattn.views.figures.figure_scale import sequential
 from flaxattn.views.figures.plot_heads import draw_map
 from flaxattn.views.figures.shown_once import shown_once

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import Maps, hatch_missing, read_maps
 from flaxattn.views.figures.figure_scale import (

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figure of linear probes of labels: accuracy and selectivity by hidden state.
 
-The numbers come from `flaxattn.probes.label_scores`; nothing is measured here.
+The numbers come from `flaxattn.probes.label_probe`; nothing is measured here.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flaxattn.probes.label_scores import LEVEL, LabelJudged
+from flaxattn.probes.label_probe import LEVEL, LabelJudged
 from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.layer_predictions import LogitLens
+from flaxattn.trace.token_predictions import LogitLens
 from flaxattn.views.figures.figure_scale import even_colours, ink_on, page_colours
 from flaxattn.views.figures.figure_text import font_families, token_labels
 from flaxattn.views.figures.shown_once import shown_once

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import check_arguments
-from flaxattn.trace.selection import choose
+from flaxattn.trace.record import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_maps import MISSING, Maps, read_maps
 from flaxattn.views.figures.figure_scale import weight_colours

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.record import AttentionRecord
+from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.rotary_pairs import RotaryPairs, rotary_pairs
-from flaxattn.trace.selection import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_scale import even_colours, ink_on, weight_colours
 from flaxattn.views.figures.figure_text import (

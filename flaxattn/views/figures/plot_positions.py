@@ -31,11 +31,11 @@ def plot_positions(
 ) -> "Figure":
     """Draw a table of position vectors, and the cosine between each two of them.
 
-    `flaxattn.models.position_tables.sinusoids(P, E)` makes the table of Vaswani et al. 2017;
+    `flaxattn.models.positions.sinusoids(P, E)` makes the table of Vaswani et al. 2017;
     `model.positions()` hands out the one that a model uses. Orange is below 0, blue above, white 0.
 
     >>> import flaxattn as fa
-    >>> from flaxattn.models.position_tables import sinusoids
+    >>> from flaxattn.models.positions import sinusoids
     >>> figure = fa.plot_positions(sinusoids(20, 16), title="Sinusoids")
     >>> figure.savefig("positions.png")
 
@@ -86,7 +86,7 @@ def _table(table: Any, letter: str, name: str) -> Float[np.ndarray, "P E"]:
         raise InputError(
             f"plot_positions expected finite numbers of shape [{letter}, E], received "
             f"{array.shape}.\nPass a table: model.{name}(), or "
-            "flaxattn.models.position_tables.sinusoids(64, 128)."
+            "flaxattn.models.positions.sinusoids(64, 128)."
         )
     return array
 

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figure of structural probes: their scores by hidden state, beside what needs no tree.
 
-The numbers come from `flaxattn.probes.structural_scores`; nothing is measured here.
+The numbers come from `flaxattn.probes.structural_probe`; nothing is measured here.
 """
 
 from typing import TYPE_CHECKING
 
-from flaxattn.probes.structural_scores import StructuralJudged
+from flaxattn.probes.structural_probe import StructuralJudged
 from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flaxattn.errors import InputError
 from flaxattn.measures.gold_pairs import HIT, STRONGEST, GoldPair, GoldPairs, judged_pairs, runs_of
-from flaxattn.measures.key_range import recorded_ranges
+from flaxattn.measures.specs import recorded_ranges
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, visible

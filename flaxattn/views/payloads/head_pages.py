@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of the page of each head in a report: its reading, examples, nearest heads and effects.
 
-Examples are chosen in `flaxattn.measures.pair_examples`; what a page does with all of it is in
+Examples are chosen in `flaxattn.measures.gold_pairs`; what a page does with all of it is in
 `assets/head_profile.js`.
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.measures.claims import Claim
-from flaxattn.measures.gold_pairs import OUTCOMES
+from flaxattn.measures.gold_pairs import OUTCOMES, HeadExamples, PairExample, PairExamples
 from flaxattn.measures.head_similarity import MeanDistances, nearest_heads
-from flaxattn.measures.pair_examples import HeadExamples, PairExample, PairExamples
 
 NEAREST = 5
 """Number of other heads that the page of a head names."""

@@ -18,8 +18,7 @@ from jaxtyping import Array, Bool, Float
 from flaxattn.errors import InputError
 from flaxattn.kernels import reference
 from flaxattn.kernels.contract import Capture
-from flaxattn.trace.record import FIELDS, AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import FIELDS, AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, characters
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import AttentionRecord, layer_weights
 
 _MASS = ((24, 100), (64, 90), (256, 80))  # percent up to so many keys
 _LONG_MASS = 60

@@ -25,8 +25,7 @@ from flaxattn.measures.head_measures import (
     repeated_token_shares,
 )
 from flaxattn.measures.head_similarity import head_likeness
-from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.selection import layer_weights
+from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.encoded_weights import Blocks, Precision, encode_weights, visible
 from flaxattn.views.payloads.neuron_payload import shape_neuron

@@ -1,27 +1,27 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`PretrainedBert`: an encoder with its tokenizer; takes token ids, texts or text pairs.
+"""Encoders with their tokenizers: BERT and its kin, the encoder of a T5, a recurrent classifier.
 
-This file puts the parts together; it computes nothing itself.
+They take token ids or texts, and are traced.
 """
 
 import dataclasses
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.kernels.contract import Capture
-from flaxattn.models import position_tables
-from flaxattn.models.bert_layers import default_positions
-from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.kernels.contract import NOTHING, Capture
+from flaxattn.models import positions
+from flaxattn.models.bert import default_positions
+from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered, check_label_names
-from flaxattn.pretrained.pretrained_model import Pretrained, run
-from flaxattn.pretrained.readings import TokenizedTexts
+from flaxattn.pretrained.model_inputs import TokenizedTexts
+from flaxattn.pretrained.pretrained_model import Pretrained, SourceReader, run
 from flaxattn.text.text_lists import text_list
 from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
@@ -228,7 +228,7 @@ class PretrainedBert(Pretrained):
         Raises:
             InputError: If the model has none.
         """
-        table = position_tables.learned(self.params, "embeddings/position")
+        table = positions.learned(self.params, "embeddings/position")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of positions: it rotates queries and keys.\n"
@@ -242,7 +242,7 @@ class PretrainedBert(Pretrained):
         Raises:
             InputError: If the model has none.
         """
-        table = position_tables.learned(self.params, "embeddings/token_type")
+        table = positions.learned(self.params, "embeddings/token_type")
         if table is None:
             raise InputError(
                 f"{self.name!r} has no table of segments: it does not tell texts of a pair apart.\n"
@@ -302,3 +302,102 @@ def _texts(text: Sequence[str], text_b: Sequence[str] | None) -> list[tuple[str,
 def _is_punctuation(token: str) -> bool:
     marks = token.strip(" ▁")
     return bool(marks) and all(unicodedata.category(mark)[0] == "P" for mark in marks)
+
+
+class PretrainedT5Encoder(SourceReader):
+    """The encoder of a T5 ready to use; its parts are described at `Pretrained`."""
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        head_mask: Float[Any, "..."] | None = None,
+        *,
+        labels: Int[Any, "B S"] | None = None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each shape.
+        """
+        given = self._source(input_ids, attention_mask) | self._masked(head_mask=head_mask)
+        capture = Capture(weights=output_attentions)
+        module = self.module.clone(capture=capture, keep_hidden=output_hidden_states)
+        out, variables = run(module, self.params, given, output_attentions)
+        out = (
+            out.replace(attentions=Trace.from_variables(variables).attentions) if variables else out
+        )
+        return answered(self.config, out, {"labels": labels}, return_dict)
+
+    @check_arguments(0)
+    def trace(
+        self,
+        text: str | Sequence[str],
+        text_b: None = None,
+        *,
+        capture: Capture = _WEIGHTS,
+        truncate: bool = False,
+        allow_nonfinite: bool = False,
+    ) -> Trace:
+        """Read a text, or several, and return their attention."""
+        model_inputs.check_capture(capture, *self.counts())
+        reading = self.read(text, text_b, truncate=truncate)
+        return self.trace_tokens(reading, capture, allow_nonfinite=allow_nonfinite)
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
+        """Tokenize texts; see `Pretrained.read`."""
+        return self._alone(text, text_b, truncate)
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer."""
+        return self.config.encoder_layers, self.config.encoder_attention_heads
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Arguments of a call that mask heads, and of how many layers and heads each does."""
+        return {"head_mask": self.counts()}
+
+    def _size(self) -> str:
+        return f"{self.config.encoder_layers} layers, {self.config.encoder_attention_heads} heads"
+
+
+class PretrainedRnnClassifier(SourceReader):
+    """A recurrent text classifier ready to use; its parts are described at `Pretrained`."""
+
+    def __call__(
+        self,
+        input_ids: Int[Any, "B S"],
+        attention_mask: Int[Any, "B S"] | None = None,
+        *,
+        labels: Any = None,
+        output_hidden_states: bool = False,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """Run the model, with the argument and field names of Hugging Face, without dropout.
+
+        The program is compiled once for each shape.
+        """
+        module = self.module.clone(capture=NOTHING, keep_hidden=output_hidden_states)
+        out, _ = run(module, self.params, self._source(input_ids, attention_mask), False)
+        return answered(self.config, out, {"labels": labels}, return_dict)
+
+    def trace(self, *texts: Any, **options: Any) -> NoReturn:
+        """Refuse: there is no attention."""
+        model_inputs.check_capture(NOTHING, *self.counts())
+        raise AssertionError("a model without heads is refused")
+
+    def read(self, text: Any, text_b: Any = None, *, truncate: bool = False) -> TokenizedTexts:
+        """Tokenize texts; see `Pretrained.read`."""
+        return self._alone(text, text_b, truncate)
+
+    def counts(self) -> tuple[int, int]:
+        """Layers, and heads of a layer: none."""
+        return self.config.encoder_layers, self.config.encoder_attention_heads
+
+    def masks(self) -> Mapping[str, tuple[int, int]]:
+        """Return nothing: there are no heads to mask."""
+        return {}
+
+    def _size(self) -> str:
+        return "1 layer, no heads"

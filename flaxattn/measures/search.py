@@ -1,13 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of the tokens of a corpus, by head or of a layer, into an index; and of one token.
+"""Corpus search by head: `index_heads` and `search_heads`.
 
-How an index lies on disk is in `flaxattn.store.token_index`, what is found in it in
-`flaxattn.measures.nearest_tokens`.
+After exBERT (Hoover et al. 2020), exactly: the contexts in which a head does most nearly what it
+does here; every token of an index is compared, none is skipped. How an index lies on disk is in
+`flaxattn.store.token_index`.
 """
 
+import collections
 import dataclasses
 import itertools
+import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -22,22 +27,20 @@ from flaxattn import __version__
 from flaxattn.corpus.dependency_trees import NO_GOVERNOR
 from flaxattn.corpus.input_files import kept_inputs, shared_mode
 from flaxattn.corpus.texts import Text
-from flaxattn.errors import InputError
+from flaxattn.errors import InputError, check_arguments
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.device_step import Arguments, run_program
+from flaxattn.measures.head_roles import Texts, text_source
 from flaxattn.pipeline.hidden_states import states_of
-from flaxattn.pipeline.prefetch import in_background
+from flaxattn.pipeline.memory_estimate import sides
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.run import ModelRunner, mesh_of
-from flaxattn.pipeline.text_sizes import sides
-from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, tokenize_each
+from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of, run_program
+from flaxattn.pipeline.tokenize_texts import TOGETHER, groups_of, in_background, tokenize_each
 from flaxattn.pretrained import model_inputs
-from flaxattn.pretrained.pretrained_bert import PretrainedBert
+from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
+from flaxattn.pretrained.pretrained_encoders import PretrainedBert, PretrainedT5Encoder
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.pretrained.pretrained_t5_encoder import PretrainedT5Encoder
-from flaxattn.pretrained.readings import TokenizedTexts
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.token_index import (
     INDEX,
@@ -47,8 +50,9 @@ from flaxattn.store.token_index import (
     Contents,
     HeadIndex,
     HeadIndexWriter,
+    open_head_index,
 )
-from flaxattn.text.words import positions_of_words
+from flaxattn.text.token_spans import positions_of_words
 from flaxattn.trace.trace import Trace
 
 _POSITIONS = 32_768  # of a shard
@@ -249,7 +253,7 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
         for column, value in zip(texts.values(), cells, strict=True):
             column.append(value)
         special = window[number].special.tolist()
-        kinds = _kinds(text, offsets, special)
+        kinds = _word_columns(text, offsets, special)
         readable = reading.metadata.tokens[0][: len(special)]
         for place, added in enumerate(special):
             row = (number, place, readable[place], *offsets[place], added, *kinds[place])
@@ -258,7 +262,7 @@ def _tables(window: Sequence[TokenizedText]) -> tuple[dict[str, list[Any]], dict
     return texts, tokens
 
 
-def _kinds(
+def _word_columns(
     text: Text, offsets: Sequence[tuple[int, int]], special: Sequence[bool]
 ) -> list[tuple[str | None, str | None, int | None]]:
     """Part of speech, relation and way to the governor of the word that each token is part of.
@@ -367,3 +371,260 @@ def _check_model(model: Pretrained, index: HeadIndex) -> None:
                 f"its {name} differ; it was made with {facts['name']!r}\n"
                 "search with that model, or build an index with this one"
             )
+
+
+_BLOCK = 16_384  # vectors that are compared together
+SPECIAL = "special"
+ROOT = "root"
+
+
+class Token(NamedTuple):
+    """A token in its text.
+
+    Attributes:
+        token: As a person reads it.
+        position: In its text, from 0, special tokens counted.
+        start: First character.
+        stop: The one after the last.
+        special: Whether the model added it.
+        tag: Universal part of speech of its word; None without a tree.
+        relation: Of its word to its governor.
+        governor: Words from its word to the governor; None for a root, and without a tree.
+    """
+
+    token: str
+    position: int
+    start: int
+    stop: int
+    special: bool
+    tag: str | None
+    relation: str | None
+    governor: int | None
+
+
+class Hit(NamedTuple):
+    """A token that was found.
+
+    Attributes:
+        similarity: Cosine.
+        id: Of its text.
+        text: The text.
+        file: Where that stands.
+        line: In that file, from 1.
+        token: The token.
+        strongest: The token that it attends to most; None where no head was named.
+    """
+
+    similarity: float
+    id: str
+    text: str
+    file: str
+    line: int
+    token: Token
+    strongest: Token | None
+
+
+def nearest(
+    index: HeadIndex,
+    vector: Float[np.ndarray, " D"],
+    layer: int,
+    head: int | None = None,
+    *,
+    top: int = 20,
+    one_per_text: bool = False,
+) -> list[Hit]:
+    """The tokens of an index whose vectors are most similar to one.
+
+    Cost: one product of every vector of the head, P D multiplications, from the disk. Memory: a
+    block of 16,384 vectors, the cosines and the tables of one shard.
+    """
+    if head is None and index.kind != "hidden":
+        raise InputError(f"{index.path} has a vector per head\nname a head, such as {layer}.0")
+    if top < 1:
+        raise InputError(f"top is {top}, expected at least 1")
+    chosen = index.heads[0] if head is None else head
+    wanted = np.asarray(vector, np.float32)
+    norm = float(np.linalg.norm(wanted))
+    if not math.isfinite(norm) or norm == 0:
+        raise InputError(
+            f"the vector that is searched for has norm {norm}\nthis head says nothing of this token"
+        )
+    wanted = wanted / norm
+    best = np.zeros((0, 3))  # similarity, shard, place among its vectors
+    for shard in range(index.shards):
+        stored = index.vectors(shard, layer, chosen)
+        if stored.shape[1:] != wanted.shape:
+            raise InputError(
+                f"the vector has {wanted.shape}, those of the index have {stored.shape[1:]}"
+            )
+        blocks = (stored[i : i + _BLOCK] for i in range(0, len(stored) or 1, _BLOCK))
+        values = np.concatenate([block.astype(np.float32) @ wanted for block in blocks])
+        order = np.argsort(-values, kind="stable")
+        if one_per_text:
+            tokens = index.table(shard, "tokens")
+            texts = tokens["text"].to_numpy()[~tokens["special"].to_numpy()]
+            order = order[np.sort(np.unique(texts[order], return_index=True)[1])]
+        order = order[:top]
+        found = np.column_stack([values[order], np.full(len(order), shard), order])
+        best = np.concatenate([best, found])
+        best = best[np.argsort(-best[:, 0], kind="stable")[:top]]
+    return _hits(index, best, layer, head)
+
+
+def _hits(
+    index: HeadIndex, best: Float[np.ndarray, "N 3"], layer: int, head: int | None
+) -> list[Hit]:
+    """Look up the tokens at places of vectors, shard by shard, in the given order."""
+    found: dict[int, Hit] = {}
+    for shard in np.unique(best[:, 1]).astype(int).tolist():
+        tokens, texts = index.table(shard, "tokens"), index.table(shard, "texts")
+        plain = np.flatnonzero(~tokens["special"].to_numpy())
+        strongest = None if head is None else index.strongest(shard, layer, head)
+        for number in np.flatnonzero(best[:, 1] == shard).tolist():
+            place = int(best[number, 2])
+            row = int(plain[place])
+            text = texts.slice(tokens["text"][row].as_py(), 1).to_pylist()[0]
+            other = None
+            if strongest is not None:
+                other = _token(tokens, text["first"] + int(strongest[place]))
+            found[number] = Hit(
+                min(float(best[number, 0]), 1.0),
+                text["id"],
+                text["text"],
+                text["file"],
+                text["line"],
+                _token(tokens, row),
+                other,
+            )
+    return [found[number] for number in range(len(best))]
+
+
+def _token(tokens: pa.Table, row: int) -> Token:
+    facts = tokens.slice(row, 1).to_pylist()[0]
+    return Token(*(facts[name] for name in Token._fields))
+
+
+def histograms(hits: Sequence[Hit]) -> dict[str, dict[str, dict[str, int]]]:
+    """Count properties of the tokens found, and of those that they attend to most."""
+    pairs = [(hit.token, hit.strongest) for hit in hits]
+    others = [(one, other) for one, other in pairs if other is not None]
+    found = {"found": _kinds([one for one, _ in pairs])}
+    if others:
+        offsets = [f"{other.position - one.position:+d}" for one, other in others]
+        found["strongest"] = _kinds([other for _, other in others]) | {"offset": _counts(offsets)}
+    return found
+
+
+def _kinds(tokens: Sequence[Token]) -> dict[str, dict[str, int]]:
+    kinds = [("tag", lambda token: token.tag), ("relation", lambda token: token.relation)]
+    kinds.append(("governor", _way))
+    return {
+        name: _counts([SPECIAL if token.special else kind(token) for token in tokens])
+        for name, kind in kinds
+    }
+
+
+def _way(token: Token) -> str | None:
+    if token.governor is None:
+        return None if token.relation is None else ROOT
+    return f"{token.governor:+d}"
+
+
+def _counts(values: Sequence[str | None]) -> dict[str, int]:
+    """Count each value; among equally frequent ones the first in the alphabet comes first."""
+    counts = collections.Counter(value for value in values if value is not None)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+@check_arguments()
+def index_heads(
+    model: Pretrained,
+    texts: Texts,
+    out: str | os.PathLike[str],
+    layers: Sequence[int],
+    kind: str = "head_output",
+    *,
+    reading: ReadingOptions = DEFAULTS,
+) -> HeadIndex:
+    """Write an index with a vector of every token of a corpus, by head.
+
+    Cost: one forward pass over the texts. On disk 2 L E + 4 L H bytes per token, and the texts.
+
+    >>> import tempfile
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> index = fa.index_heads(model, ["The cat is sad."], tempfile.mkdtemp(), layers=[1])
+    >>> hits = fa.search_heads(model, index, "The dog is sad.", "dog", 1, 0, top=1)
+    >>> [hit.token.token for hit in hits]
+    ['cat']
+
+    Args:
+        model: An encoder or a decoder with its tokenizer.
+        texts: See `flaxattn.head_stats`; those with a tree give tokens a part of speech and a
+            relation.
+        out: Folder that is not there yet, or is empty.
+        layers: Numbers of the layers, from 0.
+        kind: `head_output`, the output of each head before the output projection; or `hidden`,
+            the output of the layer.
+        reading: How texts are read.
+
+    Returns:
+        The index, opened.
+
+    Raises:
+        InputError: For a model of another family, an unknown kind or layer, a folder that holds
+            files, pairs of texts, or no text that can be used.
+        CheckpointError: If it cannot be written.
+    """
+    each = text_source(texts).read(reading.problems)
+    build_head_index(model, each, str(out), Wanted(kind, tuple(layers)), reading)
+    return open_head_index(str(out))
+
+
+@check_arguments()
+def search_heads(
+    model: Pretrained,
+    index: HeadIndex | str | os.PathLike[str],
+    text: str,
+    token: int | str,
+    layer: int,
+    head: int | None = None,
+    *,
+    top: int = 20,
+    one_per_text: bool = False,
+) -> list[Hit]:
+    """Find the contexts of a corpus in which a head does most nearly what it does in a text.
+
+    After exBERT (Hoover et al. 2020), exactly: every token of the index is compared by cosine.
+
+    >>> import tempfile
+    >>> import flaxattn as fa
+    >>> model = fa.from_pretrained("tiny-bert")
+    >>> texts = ["The cat is sad.", "He saw the dog."]
+    >>> index = fa.index_heads(model, texts, tempfile.mkdtemp(), layers=[1])
+    >>> fa.search_heads(model, index, "The dog is sad.", "dog", 1, 0)[0].strongest.token
+    'the'
+
+    Args:
+        model: The one that the index was made with.
+        index: From `index_heads`, or its folder.
+        text: Text with the token to search for.
+        token: Position of the token, special tokens counted; or a word of the text, of which the
+            first token counts.
+        layer: Number of the layer.
+        head: Number of the head; in an index of hidden states it may be left out.
+        top: Number of contexts.
+        one_per_text: Whether only the most similar token of each text counts.
+
+    Returns:
+        The most similar first: `similarity`, `text`, `token` with its part of speech and relation
+        where there are trees, and `strongest`, the token that it attends to most.
+
+    Raises:
+        InputError: For another model than that of the index, a token that is not there, or a layer
+            or head that is not in the index.
+        StoreError: If what is read of the index is damaged.
+    """
+    opened = index if isinstance(index, HeadIndex) else open_head_index(str(index))
+    vector = token_vector(model, opened, text, token, layer, head)[2]
+    return nearest(opened, vector, layer, head, top=top, one_per_text=one_per_text)
