@@ -24,13 +24,12 @@ import numpy as np
 
 from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train import bert_mlm, sharding
-from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.corpus_writer import build_corpus
-from flaxattn.train.initial import initial_parameters
+from flaxattn.train import bert_mlm
+from flaxattn.train.bert_mlm import initial_parameters
+from flaxattn.train.corpus import TokenCorpus, build_corpus
 from flaxattn.train.loop import compile_update
 from flaxattn.train.recipe import PretrainRecipe
-from flaxattn.train.state import initial_state
+from flaxattn.train.state import initial_state, make_mesh, place_batch
 
 BUILT_IN = Path(__file__).resolve().parents[1] / "flaxattn/pretrained/tiny-bert"
 TOKENS, UPDATES = 2048, 12
@@ -42,14 +41,14 @@ def updates_of(recipe: PretrainRecipe, corpus: TokenCorpus, tokenizer: Tokenizer
     module = bert_mlm.build_module(recipe, tokenizer)
     task = bert_mlm.build_task(module, recipe, tokenizer, training, heldout)
     state = initial_state(initial_parameters(module, recipe, training), task.optimizer)
-    mesh = sharding.make_mesh(recipe)
+    mesh = make_mesh(recipe)
     update = compile_update(task, recipe, state_shardings(state, mesh), mesh)
 
     def one(number: int) -> tuple[int, int, float]:
         nonlocal state
         batch = task.feed[number]
         start = time.perf_counter()
-        state, metrics = update(state, sharding.place_batch(batch, mesh))
+        state, metrics = update(state, place_batch(batch, mesh))
         jax.block_until_ready(state)
         seconds = time.perf_counter() - start
         assert np.isfinite(metrics["loss"])

@@ -20,8 +20,7 @@ import grain
 from absl import flags
 
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train.corpus import TokenCorpus, build_corpus
 from flaxattn.train.pretraining_data import PretrainingFeed
 from flaxattn.train.recipe import PretrainRecipe
 

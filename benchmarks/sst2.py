@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.train.glue import finetune
-from flaxattn.train.glue_files import read_parts
+from flaxattn.train.glue_data import read_parts
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.run_folder import RunFolder

@@ -36,7 +36,7 @@ from flaxattn.pipeline.extraction import extract
 from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.train.glue import finetune
-from flaxattn.train.glue_files import read_parts
+from flaxattn.train.glue_data import read_parts
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.run_folder import RunFolder

@@ -26,7 +26,7 @@ from page_tables import FOLDER, Clock, write_page
 
 import flaxattn as fa
 from flaxattn.measures.induction import INDUCTION, PREVIOUS
-from flaxattn.views.figures.figure_text import write_title
+from flaxattn.views.figures.figure_style import write_title
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, write_tokens
 
 MODEL = "tiny-gpt2"

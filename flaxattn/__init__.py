@@ -100,27 +100,27 @@ if TYPE_CHECKING:
     from flaxattn.trace.other_libraries import from_huggingface as from_huggingface
     from flaxattn.trace.other_libraries import from_transformer_lens as from_transformer_lens
     from flaxattn.trace.trace import Trace as Trace
+    from flaxattn.views.figures.figure_style import save_figure as save_figure
     from flaxattn.views.figures.plot_alignment import plot_alignment as plot_alignment
     from flaxattn.views.figures.plot_atlas import plot_atlas as plot_atlas
     from flaxattn.views.figures.plot_circuits import plot_circuits as plot_circuits
+    from flaxattn.views.figures.plot_circuits import plot_composition as plot_composition
     from flaxattn.views.figures.plot_compare import plot_compare as plot_compare
-    from flaxattn.views.figures.plot_composition import plot_composition as plot_composition
-    from flaxattn.views.figures.plot_concordance import plot_concordance as plot_concordance
-    from flaxattn.views.figures.plot_faithfulness import plot_faithfulness as plot_faithfulness
-    from flaxattn.views.figures.plot_head_effects import plot_head_values as plot_head_values
-    from flaxattn.views.figures.plot_head_scores import plot_head_scores as plot_head_scores
+    from flaxattn.views.figures.plot_head_numbers import plot_concordance as plot_concordance
+    from flaxattn.views.figures.plot_head_numbers import plot_head_scores as plot_head_scores
+    from flaxattn.views.figures.plot_head_numbers import plot_head_values as plot_head_values
     from flaxattn.views.figures.plot_heads import plot_heads as plot_heads
-    from flaxattn.views.figures.plot_logit_lens import plot_logit_lens as plot_logit_lens
-    from flaxattn.views.figures.plot_model import plot_model as plot_model
+    from flaxattn.views.figures.plot_heads import plot_model as plot_model
+    from flaxattn.views.figures.plot_interventions import plot_faithfulness as plot_faithfulness
+    from flaxattn.views.figures.plot_interventions import plot_patch_effects as plot_patch_effects
     from flaxattn.views.figures.plot_neuron import plot_neuron as plot_neuron
-    from flaxattn.views.figures.plot_patch_effects import plot_patch_effects as plot_patch_effects
     from flaxattn.views.figures.plot_positions import plot_positions as plot_positions
-    from flaxattn.views.figures.plot_role_grid import plot_role_grid as plot_role_grid
-    from flaxattn.views.figures.plot_role_overlap import plot_role_overlap as plot_role_overlap
+    from flaxattn.views.figures.plot_predictions import plot_logit_lens as plot_logit_lens
+    from flaxattn.views.figures.plot_predictions import plot_token_losses as plot_token_losses
+    from flaxattn.views.figures.plot_roles import plot_role_grid as plot_role_grid
+    from flaxattn.views.figures.plot_roles import plot_role_overlap as plot_role_overlap
     from flaxattn.views.figures.plot_roles import plot_roles as plot_roles
     from flaxattn.views.figures.plot_state import plot_state as plot_state
-    from flaxattn.views.figures.plot_token_losses import plot_token_losses as plot_token_losses
-    from flaxattn.views.figures.save_figure import save_figure as save_figure
     from flaxattn.views.trace_views import atlas_view as atlas_view
     from flaxattn.views.trace_views import compare_view as compare_view
     from flaxattn.views.trace_views import head_view as head_view
@@ -210,22 +210,22 @@ _HOMES = {
     "plot_atlas": "flaxattn.views.figures.plot_atlas",
     "plot_circuits": "flaxattn.views.figures.plot_circuits",
     "plot_compare": "flaxattn.views.figures.plot_compare",
-    "plot_composition": "flaxattn.views.figures.plot_composition",
-    "plot_concordance": "flaxattn.views.figures.plot_concordance",
-    "plot_faithfulness": "flaxattn.views.figures.plot_faithfulness",
-    "plot_head_scores": "flaxattn.views.figures.plot_head_scores",
-    "plot_head_values": "flaxattn.views.figures.plot_head_effects",
+    "plot_composition": "flaxattn.views.figures.plot_circuits",
+    "plot_concordance": "flaxattn.views.figures.plot_head_numbers",
+    "plot_faithfulness": "flaxattn.views.figures.plot_interventions",
+    "plot_head_scores": "flaxattn.views.figures.plot_head_numbers",
+    "plot_head_values": "flaxattn.views.figures.plot_head_numbers",
     "plot_heads": "flaxattn.views.figures.plot_heads",
-    "plot_logit_lens": "flaxattn.views.figures.plot_logit_lens",
-    "plot_model": "flaxattn.views.figures.plot_model",
+    "plot_logit_lens": "flaxattn.views.figures.plot_predictions",
+    "plot_model": "flaxattn.views.figures.plot_heads",
     "plot_neuron": "flaxattn.views.figures.plot_neuron",
-    "plot_patch_effects": "flaxattn.views.figures.plot_patch_effects",
+    "plot_patch_effects": "flaxattn.views.figures.plot_interventions",
     "plot_positions": "flaxattn.views.figures.plot_positions",
-    "plot_role_grid": "flaxattn.views.figures.plot_role_grid",
-    "plot_role_overlap": "flaxattn.views.figures.plot_role_overlap",
+    "plot_role_grid": "flaxattn.views.figures.plot_roles",
+    "plot_role_overlap": "flaxattn.views.figures.plot_roles",
     "plot_roles": "flaxattn.views.figures.plot_roles",
     "plot_state": "flaxattn.views.figures.plot_state",
-    "plot_token_losses": "flaxattn.views.figures.plot_token_losses",
+    "plot_token_losses": "flaxattn.views.figures.plot_predictions",
     "probe_report": "flaxattn.reports.probed_heads",
     "pruning_curve": "flaxattn.attribution.ablation",
     "read_report": "flaxattn.measures.read_report",
@@ -234,7 +234,7 @@ _HOMES = {
     "rollout": "flaxattn.attribution.rollout",
     "sample_files": "flaxattn.corpus.sample_files",
     "sample_treebank": "flaxattn.corpus.sample_files",
-    "save_figure": "flaxattn.views.figures.save_figure",
+    "save_figure": "flaxattn.views.figures.figure_style",
     "save_probe": "flaxattn.probes.probe_file",
     "search_heads": "flaxattn.measures.search",
     "site_values": "flaxattn.models.interventions",

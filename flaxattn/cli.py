@@ -23,16 +23,16 @@ from flaxattn import __version__
 from flaxattn.commands import (
     ablate,
     answer,
-    attribution_ranking,
     circuits,
-    classified_texts,
+    classify,
     compare,
     evaluate,
     extract,
+    faithfulness,
+    fill_mask,
     generate,
     heads,
     lens,
-    masked_words,
     patch,
     probe,
     roles,
@@ -133,9 +133,9 @@ def doctor(
     Example: flaxattn doctor RUN/model --json
     """
     if model is not None:
-        from flaxattn.commands.directory_report import findings, opens
         from flaxattn.commands.model_report import as_json as report_json
         from flaxattn.commands.model_report import as_text as report_text
+        from flaxattn.commands.model_report import findings, opens
 
         found = findings(model)
         with warnings.catch_warnings(action="ignore"):  # the findings name their reasons
@@ -198,12 +198,12 @@ app.command()(extract.extract)
 app.command()(compare.compare)
 app.command()(ablate.ablate)
 app.command()(patch.patch)
-app.command()(attribution_ranking.faithfulness)
+app.command()(faithfulness.faithfulness)
 app.command()(generate.generate)
 app.command()(translate.translate)
-app.command("fill-mask")(masked_words.fill_mask)
+app.command("fill-mask")(fill_mask.fill_mask)
 app.command()(answer.answer)
-app.command()(classified_texts.classify)
+app.command()(classify.classify)
 app.command()(evaluate.evaluate)
 app.command()(stats.stats)
 app.command()(roles.roles)
@@ -316,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
         if "--debug" in arguments:
             raise
         if isinstance(error, FlaxattnError):
-            from flaxattn.commands.option_words import in_options, options_of
+            from flaxattn.commands.options import in_options, options_of
 
             return _fail(in_options(str(error), options_of(command, arguments)), 2)
         return _report(error, command, arguments)
@@ -325,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(error: Exception, command: Any, arguments: list[str]) -> int:
     """Print an error in at most three lines; wrong use has an exit status of its own."""
-    from flaxattn.commands.option_words import plain_value, typed_command
+    from flaxattn.commands.options import plain_value, typed_command
 
     if format_message := getattr(error, "format_message", None):  # wrong use, found by Typer
         message = plain_value(format_message(), arguments)

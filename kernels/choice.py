@@ -5,9 +5,8 @@
 Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
 (each implementation's ``refusal``). No array is computed here.
 
-Weights of a window or of pairs are asked of no implementation: each runs the rest of the call, as
-it does for somebody who does not ask for them, and they are computed beside it by xla.py and
-pairs.py.
+Weights of a window or of pairs are computed beside the implementation, by xla.py and
+row_products.py: it runs the rest of the call, so they do not change which one is chosen.
 """
 
 import difflib
@@ -17,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flaxattn.kernels import devices, reference, sharded, xla
-from flaxattn.kernels.call import Call
+from flaxattn.kernels import devices, fused, reference, xla
+from flaxattn.kernels.call import Call, without_pairs, without_window
 from flaxattn.kernels.devices import Device
-from flaxattn.kernels.pairs import weights_of_pairs
-from flaxattn.kernels.parts import without_pairs, without_window
+from flaxattn.kernels.row_products import weights_of_pairs
 
 NAMES = ("cudnn", "mosaic_gpu", "tpu", "xla", "reference")
 """Every implementation, the preferred ones first.
@@ -182,7 +180,7 @@ def _run(name: str | None, call: Call) -> Any:
         raise NotImplementedError(_message(name, "cannot run here", reason))
     refusal = _message(name, "cannot run here", _needs(name, "{platform}"))
     q = devices.only_on(call.q, platform, refusal)
-    return sharded.over_mesh(_module(name).attend, call._replace(q=q))
+    return fused.over_mesh(_module(name).attend, call._replace(q=q))
 
 
 def _message(name: str, what: str, reason: str) -> str:

@@ -5,7 +5,7 @@
 Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns,
 one on the tensor cores while the other exponentiates. Captured weights and scores are written in
 a second sweep over the keys, when the sums of the rows are final. Which calls come here is decided
-in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_block.py.
+in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_launch.py.
 """
 
 import functools
@@ -24,7 +24,6 @@ from flaxattn.kernels import tiles
 from flaxattn.kernels.call import Band
 from flaxattn.kernels.compat import result, transposed
 from flaxattn.kernels.fused import Forward
-from flaxattn.kernels.mosaic_gpu_block import GridBlock
 from flaxattn.kernels.mosaic_gpu_form import (
     GROUPS,
     ROWS,
@@ -35,10 +34,10 @@ from flaxattn.kernels.mosaic_gpu_form import (
     whole,
     zeros,
 )
-from flaxattn.kernels.mosaic_gpu_launch import launch
+from flaxattn.kernels.mosaic_gpu_launch import GridBlock, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
-from flaxattn.kernels.tile_layout import ORIGIN
+from flaxattn.kernels.tiles import ORIGIN
 
 REGISTERS = (40, 232)
 """Registers of a thread that brings tiles, and of one that computes.

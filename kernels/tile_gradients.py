@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 import jax.numpy as jnp
 
 from flaxattn.kernels.plan import KernelPlan
-from flaxattn.kernels.tile_layout import Tile, TileLayout, Vector, gap
-from flaxattn.kernels.tile_sieves import inside
-from flaxattn.kernels.tiles import NEVER
+from flaxattn.kernels.tiles import NEVER, Tile, TileLayout, Vector, gap, inside
 
 
 def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:

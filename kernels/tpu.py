@@ -18,14 +18,18 @@ from flaxattn.kernels import fused, tile_gradients, tiles, tpu_backward
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_form import LANES, TpuTileLayout, dot, fitted, whole_sum
 from flaxattn.kernels.tpu_sweep import (
     KEYS,
+    LANES,
     QUERIES,
     GridSchedule,
     GridStep,
     KernelResult,
+    TpuTileLayout,
+    dot,
+    fitted,
     inputs_of,
+    whole_sum,
 )
 
 MAX_DEPTH = 256

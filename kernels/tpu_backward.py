@@ -16,15 +16,17 @@ from jaxtyping import Array, Float
 from flaxattn.kernels import tile_gradients, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_form import LANES, dot, whole_sum
 from flaxattn.kernels.tpu_sweep import (
     KEYS,
+    LANES,
     PAIRS,
     QUERIES,
     GridSchedule,
     GridStep,
     KernelResult,
+    dot,
     inputs_of,
+    whole_sum,
 )
 
 

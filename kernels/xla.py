@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped, UInt32
 
 from flaxattn.kernels import reductions
-from flaxattn.kernels.call import Call, PairBias
+from flaxattn.kernels.call import Call, PairBias, some_heads
 from flaxattn.kernels.contract import Capture, Intermediates, Labels
 from flaxattn.kernels.dropout import keep_block, row_words
 from flaxattn.kernels.masks import (
@@ -28,7 +28,6 @@ from flaxattn.kernels.masks import (
     sides,
     sieve_block,
 )
-from flaxattn.kernels.parts import some_heads
 from flaxattn.kernels.row_products import per_group, scaled, values_sum, weighted_values
 
 BLOCK_ROWS = 64

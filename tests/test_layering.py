@@ -35,7 +35,7 @@ TOP_FILES = 6
 NUMERICAL = {"jax", "jaxtyping", "numpy"}
 ATTENTION = re.compile(r"def .*dot_product|def attention\(|class \w*Attention\b")
 ATTENTION_HOMES = {
-    "flaxattn.models.additive_attention",
+    "flaxattn.models.rnn",
     "flaxattn.kernels.attention",
     "flaxattn.kernels.reference",
     "flaxattn.models.multi_head_attention",
@@ -168,7 +168,7 @@ def test_there_is_one_attention(sources: dict[str, Path]) -> None:
     assert found == ATTENTION_HOMES
 
 
-SOFTMAX_HOMES = ("flaxattn.kernels.", "flaxattn.models.additive_attention", "flaxattn.benchmarks.")
+SOFTMAX_HOMES = ("flaxattn.kernels.", "flaxattn.models.rnn", "flaxattn.benchmarks.")
 PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "inner", "vdot", "dot_general"}
 
 

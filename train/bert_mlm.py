@@ -14,14 +14,15 @@ beside it names data, commands, hardware, time and results.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32, Integer
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
@@ -38,20 +39,106 @@ from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace
-from flaxattn.train import loop, sharding
-from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
-from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
+from flaxattn.train import loop
+from flaxattn.train.corpus import (
+    TokenCorpus,
+    build_corpus,
+    count_tokens,
+    log_frequencies,
+    tokenizer_digest,
+    unigram_loss,
+)
 from flaxattn.train.documents import Paragraphs, check_files
-from flaxattn.train.flops import bert_flops
-from flaxattn.train.initial import initial_parameters
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
 from flaxattn.train.recipe import PretrainRecipe
+from flaxattn.train.report import bert_flops
 from flaxattn.train.results import parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.state import LossFunction, Params
+from flaxattn.train.state import LossFunction, Params, gather, make_mesh, place_batch
 from flaxattn.train.tokenizer_training import learn_once
+
+
+def initial_parameters(
+    module: BertForPreTraining, recipe: PretrainRecipe, training: TokenCorpus
+) -> Params:
+    """Parameters drawn from the recipe's seed, with the starts that the recipe asks for."""
+    ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
+    params = jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
+    scale, tables = recipe.initializer_range, params["bert"]["embeddings"]
+    if recipe.position_init == "fourier":
+        table = tables["position"]
+        table["embedding"] = fourier_table(*table["embedding"].shape) * scale
+    if recipe.word_init == "cooccurrence":
+        word = tables["word"]["embedding"]
+        vectors = word_vectors(training, *word.shape, seed=recipe.seed)
+        known = jnp.asarray(np.abs(vectors).sum(1, keepdims=True) > 0)
+        tables["word"]["embedding"] = jnp.where(known, vectors * scale, word)
+    if recipe.unigram_bias:
+        params["mlm_head"]["bias"] = jnp.asarray(
+            log_frequencies(training, module.config.vocab_size)
+        )
+    return params
+
+
+def fourier_table(length: int, width: int) -> Float[Array, "P E"]:
+    """Sines and cosines of width / 2 frequencies, evenly spaced from 0 to pi; mean square 1.
+
+    Any two positions closer than `width` are nearly orthogonal, and moving by a fixed number of
+    positions is one rotation of the whole table, which a head can learn from every position at
+    once.
+    """
+    half = (width + 1) // 2
+    angles = np.outer(np.arange(length), np.pi * (np.arange(half) + 0.5) / half)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+    return jnp.asarray(table * np.sqrt(2), jnp.float32)
+
+
+def word_vectors(
+    documents: Iterable[Integer[np.ndarray, " T"]],
+    vocabulary: int,
+    width: int,
+    window: int = 2,
+    seed: int = 0,
+) -> Float32[np.ndarray, "V E"]:
+    """Word vectors by counting: truncated SVD of positive pointwise mutual information.
+
+    Levy and Goldberg (2014), with U S^(1/2) and smoothed context frequencies (power 0.75).
+    """
+    counts = np.zeros(vocabulary * vocabulary, np.float32)
+    present = np.zeros(vocabulary, bool)
+    for document in documents:
+        flat = document.astype(np.int64)
+        present[flat] = True
+        for offset in range(1, window + 1):
+            pairs, number = np.unique(
+                flat[:-offset] * vocabulary + flat[offset:], return_counts=True
+            )
+            counts[pairs] += number.astype(np.float32)
+    counts = counts.reshape(vocabulary, vocabulary)
+    counts += counts.T.copy()
+    total = np.maximum(counts.sum(0), 1e-9)
+    context = total**0.75 / (total**0.75).sum()
+    with np.errstate(divide="ignore"):
+        gain = np.log(counts / total[:, None] / context[None])
+    left, strength = _range_svd(np.maximum(gain, 0.0), width, np.random.default_rng(seed))
+    vectors = left * np.sqrt(strength)
+    vectors -= vectors[present].mean(0)
+    vectors /= np.sqrt((vectors**2).mean(1, keepdims=True)) + 1e-9
+    return (vectors * present[:, None]).astype(np.float32)
+
+
+def _range_svd(
+    matrix: Float32[np.ndarray, "V V"], rank: int, rng: np.random.Generator
+) -> tuple[Float32[np.ndarray, "V E"], Float32[np.ndarray, " E"]]:
+    """Leading left singular vectors and values by subspace iteration (Halko et al. 2011)."""
+    probe = rng.standard_normal((matrix.shape[1], min(rank + 16, len(matrix))), np.float32)
+    for _ in range(3):
+        probe, _ = np.linalg.qr(matrix.T @ (matrix @ probe))
+    left, strength, _ = np.linalg.svd(matrix @ probe, full_matrices=False)
+    return left[:, :rank], strength[:rank]
+
 
 MaskedLM = BertForPreTraining | BertForMaskedLM | ModernBertForMaskedLM
 
@@ -127,7 +214,7 @@ def pretrain(
         else:
             params = base.params
         done = loop.run(task, params, recipe, folder)
-        trained = sharding.gather(done.state.params)
+        trained = gather(done.state.params)
         summary = {
             **run_summary(done, trained, recipe, identity, folder),
             "training_tokens": int(count_tokens(training, reader.vocab_size).sum()),
@@ -163,9 +250,7 @@ def build_task(
         totals=batch_totals,
         optimizer=optimizer(recipe),
         feed=feed,
-        evaluate=PretrainingEvaluation(
-            loss, heldout, tokenizer, recipe, sharding.make_mesh(recipe)
-        ),
+        evaluate=PretrainingEvaluation(loss, heldout, tokenizer, recipe, make_mesh(recipe)),
         watch="mlm_loss",
         flops=flops,
     )
@@ -285,7 +370,7 @@ class PretrainingEvaluation:
         phase = self._recipe.phase(step - 1) if 0 < step < self._recipe.steps else -1
         length = self._recipe.lengths[phase]
         batches = self._batches[length]
-        placed = (sharding.place_batch(batches[i], self._mesh) for i in range(len(batches)))
+        placed = (place_batch(batches[i], self._mesh) for i in range(len(batches)))
         rows = [self._compute(params, batch) for batch in placed]
         loop.fetch(rows)
         return {"length": length, **loop.mean(rows)}

@@ -38,12 +38,16 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.trace.trace import Trace
-from flaxattn.train import gates, loop, sharding
-from flaxattn.train.card import write_card
-from flaxattn.train.curves import draw_curves
-from flaxattn.train.flops import bert_flops
-from flaxattn.train.glue_data import EncodedExamples, GlueBatch, GlueFeed, encode
-from flaxattn.train.glue_files import GlueExample, TaskPart, read_parts
+from flaxattn.train import gates, loop
+from flaxattn.train.glue_data import (
+    EncodedExamples,
+    GlueBatch,
+    GlueExample,
+    GlueFeed,
+    TaskPart,
+    encode,
+    read_parts,
+)
 from flaxattn.train.glue_model import (
     GlueClassifier,
     batch_totals,
@@ -53,13 +57,13 @@ from flaxattn.train.glue_model import (
     loss_function,
 )
 from flaxattn.train.glue_tasks import GlueTask, find_task, own_task
-from flaxattn.train.metrics import over_seeds
 from flaxattn.train.optimizers import faster, optimizer
-from flaxattn.train.predictions import columns_for, judge, predict, write_submissions
+from flaxattn.train.predictions import columns_for, judge, over_seeds, predict, write_submissions
 from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
-from flaxattn.train.report import read_metrics
+from flaxattn.train.report import bert_flops, read_metrics
+from flaxattn.train.results import draw_curves, write_card
 from flaxattn.train.run_folder import RunFolder, write_json
-from flaxattn.train.state import LossFunction, Params
+from flaxattn.train.state import LossFunction, Params, gather, make_mesh
 
 
 class SeedResult(NamedTuple):
@@ -193,7 +197,7 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> SeedResult:
     """Train with one seed, or take what an earlier run left, and judge the best parameters."""
     recipe = dataclasses.replace(shared.recipe, seed=seed, seeds=(seed,))
     own = dataclasses.replace(folder, path=folder.path / f"seed-{seed}")
-    module, mesh = shared.module, sharding.make_mesh(recipe)
+    module, mesh = shared.module, make_mesh(recipe)
     evaluate = functools.partial(_evaluate, shared, mesh)
     training = loop.Task(
         loss=shared.loss,
@@ -217,7 +221,7 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> SeedResult:
         "tokens": done.tokens,
         "seconds": round(done.seconds, 1),
     }
-    params = sharding.gather(done.state.params)
+    params = gather(done.state.params)
     if recipe.gate_price:
         facts["closed_heads"] = gates.closed_heads(params)
     return SeedResult(seed, gates.folded(params), metrics, facts)
@@ -416,7 +420,7 @@ def evaluate(
     data: str | Path, recipe: GlueRecipe, out: Path | None = None, predictions: Path | None = None
 ) -> dict[str, Any]:
     """Judge a fine-tuned model on every dev part that is there."""
-    mesh = sharding.make_mesh(recipe)
+    mesh = make_mesh(recipe)
     model = from_pretrained(recipe.model)  # in float32, which training keeps parameters in
     module = model.module.clone(dtype=jnp.dtype(recipe.dtype))
     config = model.config

@@ -31,16 +31,21 @@ from flaxattn.pretrained import decoding_settings, model_directory
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_byte_bpe
-from flaxattn.train import loop, sharding
-from flaxattn.train.corpus import TokenCorpus, count_tokens, unigram_loss
-from flaxattn.train.corpus_writer import build_corpus, tokenizer_digest
+from flaxattn.train import loop
+from flaxattn.train.corpus import (
+    TokenCorpus,
+    build_corpus,
+    count_tokens,
+    tokenizer_digest,
+    unigram_loss,
+)
 from flaxattn.train.documents import check_files
-from flaxattn.train.flops import decoder_flops
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks, read_plain
-from flaxattn.train.lm_evaluation import LanguageModelEvaluation, Samples
 from flaxattn.train.lm_model import (
     LanguageModel,
     LanguageModelConfig,
+    LanguageModelEvaluation,
+    Samples,
     batch_totals,
     begin_of_text,
     build_module,
@@ -51,9 +56,10 @@ from flaxattn.train.lm_model import (
 )
 from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.optimizers import optimizer
+from flaxattn.train.report import decoder_flops
 from flaxattn.train.results import best_metrics, parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.state import Params
+from flaxattn.train.state import Params, check_rows, gather, make_mesh
 from flaxattn.train.tokenizer_training import learn_once
 
 
@@ -111,7 +117,7 @@ def train_lm(
         task = build_task(module, recipe, data, rows, folder.path / "samples.jsonl")
         task = task._replace(update_bytes=decoder_update_bytes(module.config, recipe, start))
         done = loop.run(task, start, recipe, folder)
-        trained = sharding.gather(done.state.params)
+        trained = gather(done.state.params)
         size = data.tokenizer.vocab_size
         summary = {
             **run_summary(done, trained, recipe, data.identity, folder),
@@ -219,8 +225,8 @@ def build_task(
     if recipe.repeated_rows:
         size = data.tokenizer.vocab_size
         repeats = RepeatedRows(data.training, recipe, size, data.config.end_ids[0])
-    mesh = sharding.make_mesh(recipe)
-    sharding.check_rows(recipe.batch_size, mesh, recipe.accumulate)
+    mesh = make_mesh(recipe)
+    check_rows(recipe.batch_size, mesh, recipe.accumulate)
     return loop.Task(
         loss=loss,
         totals=batch_totals,

@@ -20,8 +20,8 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.documents import read_texts
+from flaxattn.train.instances import AnyArray, packing_of, places_of, row_table, spread
 from flaxattn.train.lm_recipe import LanguageModelRecipe
-from flaxattn.train.packing import AnyArray, packing_of, places_of, row_table, spread
 
 _WINDOW = 2**15  # chunks that rows are made of together
 

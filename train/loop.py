@@ -25,7 +25,6 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import InputError, StopRequestedError
 from flaxattn.models.parameter_shardings import state_shardings
-from flaxattn.train import sharding
 from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter
@@ -37,7 +36,11 @@ from flaxattn.train.state import (
     Params,
     Totals,
     TrainState,
+    batch_sharding,
+    check_rows,
     initial_state,
+    make_mesh,
+    place_batch,
     update_function,
 )
 
@@ -167,7 +170,7 @@ class Run:
 
 def run(task: Task, params: Params, recipe: Recipe, folder: RunFolder) -> Run:
     """Train until the recipe's last step, from the folder's newest checkpoint if there is one."""
-    mesh = sharding.make_mesh(recipe)
+    mesh = make_mesh(recipe)
     start = functools.partial(initial_state, optimizer=task.optimizer, seed=recipe.seed)
     like = jax.eval_shape(start, params)
     layout = state_shardings(like, mesh)
@@ -197,7 +200,7 @@ def compile_update(task: Task, recipe: Recipe, layout: Any, mesh: Mesh) -> Updat
     return jax.jit(
         compute,
         donate_argnums=0,
-        in_shardings=(layout, sharding.batch_sharding(mesh)),
+        in_shardings=(layout, batch_sharding(mesh)),
         out_shardings=(layout, None),
     )
 
@@ -221,8 +224,8 @@ def train(
     for step, batch in batches(task.feed, recipe, first):
         if ended_early(recipe, now):
             break
-        sharding.check_rows(len(batch[0]) * jax.process_count(), mesh, recipe.accumulate)
-        now.state, metrics = update(now.state, sharding.place_batch(batch, mesh))
+        check_rows(len(batch[0]) * jax.process_count(), mesh, recipe.accumulate)
+        now.state, metrics = update(now.state, place_batch(batch, mesh))
         now.pending.append(metrics)
         report.count(batch)
         done, last = step + 1, step + 1 == recipe.steps

@@ -1,11 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of a classifier for a whole data set, and the files in which GLUE takes them.
+"""Predictions of a classifier for a data set: metrics, and the files in which GLUE takes them."""
 
-Examples are sorted by length for speed and answered in input order. Nothing here trains.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,99 @@ import jax
 import numpy as np
 from flax import linen as nn
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from flaxattn.errors import InputError
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.train import metrics, sharding
 from flaxattn.train.glue_data import EncodedExamples, GlueBatch, bucket, bucket_lengths
 from flaxattn.train.glue_tasks import GlueTask
 from flaxattn.train.recipe import GlueRecipe
-from flaxattn.train.state import Params
+from flaxattn.train.state import Params, batch_sharding, gather
+
+Numbers = Shaped[np.ndarray, " N"]
+
+
+def matthews(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
+    """Matthews' correlation of two classifications; 0 where either is constant."""
+    from sklearn.metrics import matthews_corrcoef
+
+    if _is_constant(predicted) or _is_constant(true):
+        return 0.0
+    return float(matthews_corrcoef(true, predicted))
+
+
+def accuracy(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
+    """Share of equal labels."""
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(true, predicted))
+
+
+def f1(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
+    """F1 of label 1; 0 where nothing is, or is predicted to be, of that label."""
+    from sklearn.metrics import f1_score
+
+    if not ((true == 1) | (predicted == 1)).any():
+        return 0.0
+    return float(f1_score(true, predicted, labels=[1], average="micro"))
+
+
+def macro_f1(predicted: Int[np.ndarray, " N"], true: Int[np.ndarray, " N"]) -> float:
+    """Mean over labels of the F1 of each, of those that occur or are predicted."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(true, predicted, average="macro"))
+
+
+def pearson(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) -> float:
+    """Pearson's correlation; 0 where either side is constant."""
+    from scipy.stats import pearsonr
+
+    if _is_constant(predicted) or _is_constant(true):
+        return 0.0
+    found: Any = pearsonr(predicted.astype(np.float64), true)
+    return float(found.statistic)
+
+
+def spearman(predicted: Float[np.ndarray, " N"], true: Float[np.ndarray, " N"]) -> float:
+    """Spearman's rank correlation; 0 where either side is constant."""
+    from scipy.stats import spearmanr
+
+    if _is_constant(predicted) or _is_constant(true):
+        return 0.0
+    found: Any = spearmanr(predicted.astype(np.float64), true)
+    return float(found.statistic)
+
+
+METRICS: Mapping[str, Callable[[Numbers, Numbers], float]] = {
+    "matthews": matthews,
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def measure(names: Sequence[str], predicted: Numbers, true: Numbers) -> dict[str, float]:
+    """Some metrics, and `score`, GLUE's score of a task: their mean."""
+    values = {name: METRICS[name](predicted, true) for name in names}
+    return {**values, "score": float(np.mean(list(values.values())))}
+
+
+def over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Mean and deviation of each metric over runs."""
+    found = {}
+    for name in runs[0]:
+        values = [run[name] for run in runs]
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        found[name] = {"mean": float(np.mean(values)), "deviation": spread}
+    return found
+
+
+def _is_constant(values: Numbers) -> bool:
+    return len(values) < 2 or bool((values == values[0]).all())
 
 
 def predict(
@@ -44,11 +124,11 @@ def predict(
         filled = np.concatenate([numbers, np.repeat(numbers[:1], rows - len(numbers))])
         batch = data.batch(filled, length, np.ones(rows, np.float32))
         if mesh:
-            batch = jax.device_put(batch, sharding.batch_sharding(mesh))
+            batch = jax.device_put(batch, batch_sharding(mesh))
         waiting.append((numbers, _logits(quiet, params, batch)))
     logits = np.zeros((data.size, module.config.num_labels), np.float32)
     for numbers, found in waiting:
-        logits[numbers] = sharding.gather(found)[: len(numbers)]
+        logits[numbers] = gather(found)[: len(numbers)]
     return logits
 
 
@@ -69,7 +149,7 @@ def judge(
         top = wide.max(-1)
         total = np.log(np.exp(wide - top[:, None]).sum(-1)) + top
         loss = float((total - wide[np.arange(len(true)), true]).mean())
-    found = metrics.measure(task.metrics, answers(task, logits), true) if task.metrics else {}
+    found = measure(task.metrics, answers(task, logits), true) if task.metrics else {}
     return {"loss": loss, **found}
 
 

@@ -22,19 +22,18 @@ from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, sha256_of, written_whole
 from flaxattn.store.folder_lock import locked
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.columns import mapped
-from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.draws import raw_draws
-from flaxattn.train.instances import write_plan
-from flaxattn.train.packing import (
+from flaxattn.train.corpus import TokenCorpus, mapped
+from flaxattn.train.instances import (
     AnyArray,
     Packing,
     find_places,
     gather_predictions,
     lengths,
     packing_of,
+    raw_draws,
     spread,
     write_packed,
+    write_plan,
 )
 from flaxattn.train.recipe import PretrainRecipe
 

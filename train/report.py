@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a run: progress on standard error, and JSONL files.
+"""Reports of a run: progress on standard error, sealed JSONL files, and the use of the device."""
 
-metrics.jsonl holds what a rerun reproduces bit for bit, timing.jsonl what it does not; each row
-carries a digest of itself and of the rows before it. This file decides which figures are shown; it
-computes no metric.
-"""
-
+import hashlib
+import json
 import os
+import re
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +16,138 @@ from typing import Any, Self, TextIO
 
 import jax
 
-from flaxattn.errors import UnavailableError
+from flaxattn.errors import CheckpointError, UnavailableError
 from flaxattn.files import not_written, write_text
+from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
 from flaxattn.pipeline.memory_estimate import memory_sentence
 from flaxattn.pipeline.progress_reporter import PAUSE, ProgressReporter
-from flaxattn.train.flops import peak_flops
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sealed_rows import RowChain, read_rows
 from flaxattn.train.state import Batch
+
+_PLAIN, _CHECKSUM, _CHAIN = range(3)  # what earlier versions wrote, and what RowChain writes
+_SEAL = re.compile(r', "(?:crc32": "([0-9a-f]{8})|chain": "([0-9a-f]{16}))"\}\Z')
+_SEAL_LENGTH = len(', "chain": "0123456789abcdef"}')
+
+
+class RowChain:
+    """The lines of one file, from its first row on."""
+
+    def __init__(self) -> None:
+        self._digest = ""
+
+    def line(self, row: Mapping[str, Any], *, escape: bool = True) -> str:
+        """Return the next row as a line, with its end."""
+        text = json.dumps(row, ensure_ascii=escape)
+        return f'{text[:-1]}, "chain": "{self.digest(text)}"}}\n'
+
+    def digest(self, text: str) -> str:
+        """Return the digest of the next row."""
+        whole = hashlib.sha256(f"{self._digest}{text}".encode(errors="surrogatepass"))
+        self._digest = whole.hexdigest()[:16]
+        return self._digest
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file, without their digests.
+
+    The last lines of the file may be missing or cut, as a killed run leaves them.
+    """
+    *lines, rest = path.read_bytes().split(b"\n")
+    if _is_whole(rest):
+        lines.append(rest)  # only the end of the line is missing
+    elif rest and not rest.startswith(b"{"):
+        raise _damaged(path, len(lines) + 1)
+    chain = RowChain()
+    rows = [_row(path, number, line, chain) for number, line in enumerate(lines, 1)]
+    expected = max((kind for _, kind in rows), default=_PLAIN)
+    for number, (_, kind) in enumerate(rows, 1):
+        if kind != expected:
+            raise _damaged(path, number)
+    return [row for row, _ in rows]
+
+
+def _row(path: Path, number: int, line: bytes, chain: RowChain) -> tuple[dict[str, Any], int]:
+    """A row, and what seals it."""
+    try:
+        text = line.decode()
+        seal = _SEAL.search(text, max(0, len(text) - _SEAL_LENGTH))
+        bare = text if seal is None else text[: seal.start()] + "}"
+        row = json.loads(bare)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, number) from error
+    # Without a digest a row ends with a number; what ends otherwise had one.
+    if not isinstance(row, dict) or (seal is None and text.endswith('"}')):
+        raise _damaged(path, number)
+    if seal is None:
+        return row, _PLAIN
+    checksum, digest = seal.groups()
+    expected = chain.digest(bare) if checksum is None else f"{zlib.crc32(bare.encode()):08x}"
+    if expected != (digest if checksum is None else checksum):
+        raise _damaged(path, number)
+    return row, _CHAIN if checksum is None else _CHECKSUM
+
+
+def _is_whole(rest: bytes) -> bool:
+    """Return whether the last line holds more than the beginning of a row."""
+    try:
+        json.JSONDecoder().raw_decode(rest.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _damaged(path: Path, number: int) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged: line {number} is not what was written\n"
+        "it was changed, or rows before it were removed, repeated or moved\n"
+        "copy the file again, or start the run again with --fresh"
+    )
+
+
+# Dense bfloat16 operations per second of one device as jax.devices() lists them, as their makers
+# state them without sparsity. jax lists a TPU v4 or later by chip.
+PEAKS = {
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA GH200": 989e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+}
+
+
+def peak_flops() -> float | None:
+    """Operations per second of one device of this process; None where nobody states them."""
+    kind = jax.devices()[0].device_kind
+    names = sorted((name for name in PEAKS if kind.startswith(name)), key=len)
+    return PEAKS[names[-1]] if names else None
+
+
+def bert_flops(config: EncoderConfig, rows: int, length: int, scored: int) -> float:
+    """Operations of one update of BERT: three times those of the forward pass."""
+    width, inner = config.hidden_size, config.intermediate_size
+    if isinstance(config, ModernBertConfig):  # gated: three products in place of two
+        inner += inner // 2
+    layer = 4 * width * width + 2 * width * inner + 2 * length * width
+    head = scored * (width * width + width * config.vocab_size)
+    return 6.0 * rows * (length * config.num_hidden_layers * layer + head + width * width)
+
+
+def decoder_flops(config: GPT2Config | DecoderConfig, rows: int, length: int) -> float:
+    """Operations of one update of a decoder, which scores every position."""
+    width = config.hidden_size
+    projections = 2 * width * (config.query_size + config.key_size)
+    feed_forward = (2 + config.gated) * width * config.inner_size
+    keys = sum(min(length, window or length) for window in config.windows)
+    layers = config.num_hidden_layers * (projections + feed_forward) + 2 * keys * config.query_size
+    return 6.0 * rows * length * (layers + width * config.vocab_size)
+
 
 _QUIET = ("loss", "grad_norm", "tokens")  # shown first, or in the file only
 

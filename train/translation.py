@@ -34,22 +34,25 @@ from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.translation_batches import write
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import EOS, PAD
-from flaxattn.train import loop, sharding
+from flaxattn.train import loop
 from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.optimizers import optimizer
-from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
 from flaxattn.train.results import best_metrics, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.state import LossFunction, Params
+from flaxattn.train.state import LossFunction, Params, gather, make_mesh, place_batch
 from flaxattn.train.translation_data import (
     EncodedPairs,
     TranslationBatch,
     TranslationFeed,
+    TranslationPair,
     Vocabularies,
     batches_per_epoch,
     buckets,
     encode_pairs,
+    fingerprint,
+    held_out,
     learn_vocabularies,
+    read_pairs,
 )
 from flaxattn.train.translation_recipe import TranslationRecipe
 
@@ -99,7 +102,7 @@ def train_translation(
         folder.claim(recipe, data.identity)
         module = build_module(recipe, data.vocabularies)
         loss = loss_function(module, recipe.label_smoothing)
-        mesh = sharding.make_mesh(recipe)
+        mesh = make_mesh(recipe)
         evaluation = TranslationEvaluation(module, loss, data.dev, data.vocabularies, recipe, mesh)
         task = loop.Task(
             loss=loss,
@@ -113,7 +116,7 @@ def train_translation(
             average=recipe.average_checkpoints,
         )
         done = loop.run(task, initial_parameters(module, recipe.seed), recipe, folder)
-        trained = sharding.gather(done.state.params)
+        trained = gather(done.state.params)
         summary = {
             **run_summary(done, trained, recipe, data.identity, folder),
             "steps": recipe.steps,
@@ -231,7 +234,7 @@ class TranslationEvaluation:
 
     def translations(self, params: Params, count: int, **settings: Any) -> list[str]:
         """Translate the first dev sentences; arguments as for `bleu`."""
-        local = jax.tree.map(jnp.asarray, sharding.gather(params))
+        local = jax.tree.map(jnp.asarray, gather(params))
         module = self._module
         model = PretrainedSeq2Seq(module, local, None, module.config, "in training")
         side, writer = self._dev.source, self._vocabularies.writer
@@ -248,7 +251,7 @@ class TranslationEvaluation:
             part, parts = jax.process_index(), jax.process_count()
             rows = len(batch.input_ids) // parts
             mine = type(batch)(*(array[part * rows : (part + 1) * rows] for array in batch))
-            sums.append(self._sums(params, sharding.place_batch(mine, self._mesh)))
+            sums.append(self._sums(params, place_batch(mine, self._mesh)))
         loop.fetch(sums)
         means = {name: sum(row[name] for row in sums) / words for name in sums[0]}
         return {**means, "perplexity": float(np.exp(min(means["nll"], 100.0)))}

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from flaxattn.commands.standard_input import IsText, given_text
-from flaxattn.commands.text_arguments import AsJson
-from flaxattn.commands.text_lines import cost, progress
+from flaxattn.commands.text_arguments import AsJson, IsText, cost, given_text, progress
 from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
 from flaxattn.corpus.safe_text import printable
 

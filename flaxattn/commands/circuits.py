@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn.commands.head_request import AllowNonfinite, Architecture, AsJson, Model
-from flaxattn.commands.option_lists import numbers
-from flaxattn.commands.report_printing import cell, print_files
-from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.commands.options import numbers
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun, cell, print_files
 
 if TYPE_CHECKING:
     from flaxattn.measures.circuit_scores import HeadCircuits

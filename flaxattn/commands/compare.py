@@ -81,7 +81,7 @@ def compare(
 
     Example: flaxattn compare STORE-A STORE-B --alpha 0.01 -o CHANGES
     """
-    from flaxattn.commands.report_printing import print_nonfinite
+    from flaxattn.commands.report_run import print_nonfinite
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.measures.role_tests import Test
     from flaxattn.pipeline.reading_options import ReadingOptions

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_lines import cost, progress, read_lines, read_texts, tell_empty
+from flaxattn.commands.text_arguments import cost, progress, read_lines, read_texts, tell_empty
 from flaxattn.commands.translate import (
     Batch,
     Beam,

@@ -29,8 +29,7 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
-from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import named, numbers
+from flaxattn.commands.options import named, numbers, with_options
 from flaxattn.errors import InputError, StopRequestedError
 
 if TYPE_CHECKING:

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.predicted_page import requested_predictions, with_contributions
-from flaxattn.commands.standard_input import IsText, given_text
-from flaxattn.commands.written_page import PageFile, View, requested_page, write_page
+from flaxattn.commands.text_arguments import IsText, given_text
+from flaxattn.commands.written_page import (
+    PageFile,
+    View,
+    requested_page,
+    requested_predictions,
+    with_contributions,
+    write_page,
+)
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:

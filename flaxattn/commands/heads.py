@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn.commands.head_request import Alpha, AsJson, Correction
-from flaxattn.commands.report_printing import cell, print_files
-from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun, cell, print_files
 
 if TYPE_CHECKING:
     from flaxattn.measures.head_concordance import HeadConcordance

@@ -22,7 +22,7 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
-from flaxattn.commands.report_printing import cell
+from flaxattn.commands.report_run import cell
 from flaxattn.errors import InputError
 from flaxattn.files import check_writable, write_text
 from flaxattn.reports.report import json_text
@@ -73,8 +73,8 @@ def lens(
 
     from flaxattn.attribution.logit_lens import iterate_lenses
     from flaxattn.commands.ablate import model_head
+    from flaxattn.commands.text_arguments import cost, progress
     from flaxattn.commands.text_corpus import read_corpus
-    from flaxattn.commands.text_lines import cost, progress
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.store.model_fingerprint import mark
 
@@ -144,8 +144,8 @@ def _as_json(facts: Mapping[str, Any], found: "Sequence[LogitLens]", corpus: Any
 def _draw(one: "LogitLens", path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    from flaxattn.views.figures.plot_logit_lens import plot_logit_lens
-    from flaxattn.views.figures.save_figure import save_figure
+    from flaxattn.views.figures.figure_style import save_figure
+    from flaxattn.views.figures.plot_predictions import plot_logit_lens
 
     drawn = plot_logit_lens(one)
     save_figure(drawn, path)

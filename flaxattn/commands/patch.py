@@ -26,10 +26,8 @@ from flaxattn.commands.head_request import (
     Sentences,
     WithPage,
 )
-from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import head_numbers, named
-from flaxattn.commands.report_printing import cell, print_files
-from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.commands.options import head_numbers, named, with_options
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun, cell, print_files
 
 if TYPE_CHECKING:
     from flaxattn.attribution.patch_effects import PatchReport

@@ -21,7 +21,7 @@ from flaxattn.commands.head_request import (
     Truncate,
     WithPage,
 )
-from flaxattn.commands.option_lists import numbers
+from flaxattn.commands.options import numbers
 from flaxattn.commands.probe_reader import Files, ProbeSpec
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 from flaxattn.errors import InputError

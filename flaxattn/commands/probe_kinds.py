@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flaxattn.commands.probe_reader import Files, ProbeSpec
-from flaxattn.commands.report_printing import print_files, print_left_out
+from flaxattn.commands.report_run import print_files, print_left_out
 from flaxattn.reports.evidence import PageOptions
 from flaxattn.reports.report import Report
 

@@ -8,13 +8,15 @@ A report is recognised by its own JSON file, which holds the command's options a
 import dataclasses
 import functools
 import json
+import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from flaxattn.errors import InputError
 from flaxattn.files import check_folder, sha256_of
@@ -22,6 +24,10 @@ from flaxattn.measures.read_report import read_report
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.reports.report import Report, facts_file, reports_in, write_report
 from flaxattn.store.store_layout import PLAN, is_store
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 _PATHS = (
     "inputs",
@@ -185,3 +191,61 @@ def _identity(value: Any) -> Any:
         return {"name": path.name, "plan_sha256": sha256_of(path / PLAN)}
     files = sorted(p for p in path.rglob("*") if p.is_file())
     return {"name": path.name, "files": {str(p.relative_to(path)): sha256_of(p) for p in files}}
+
+
+_NAMED = 6  # numbers or heads that are listed where there are many
+
+
+def tell(
+    facts: Mapping[str, Any],
+    table: "Table",
+    warnings: Sequence[str],
+    files: Sequence[Path],
+) -> None:
+    """Print a report as a table with what to know about it."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    lengths = facts["lengths"]
+    console.print(
+        f"{facts['texts']:,} texts of {lengths['least']:.0f} to {lengths['most']:.0f} positions, "
+        f"{lengths['mean']:.1f} on average"
+    )
+    print_left_out(facts)
+    print_nonfinite(facts)
+    for request, names in facts["refused"].items():
+        some = ", ".join(names[:_NAMED]) + (
+            f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+        )
+        console.print(f"not in this store, {request} would hold it: {some}", markup=False)
+    for warning in warnings:
+        console.print(warning, markup=False)
+    print_files(files)
+
+
+def cell(value: float, form: str) -> str:
+    """A number in a printed table; blank where it is nan or infinite."""
+    return format(value, form) if math.isfinite(value) else ""
+
+
+def print_nonfinite(facts: Mapping[str, Any]) -> None:
+    """Print how many heads have blank cells because their attention is NaN or infinite."""
+    if broken := facts.get("nonfinite"):
+        some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
+        more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        typer.echo(
+            f"the attention of these heads is NaN or infinite on some texts: {some}{more}\n"
+            "their numbers leave these texts out; cells are blank where no text is left"
+        )
+
+
+def print_left_out(facts: Mapping[str, Any]) -> None:
+    """Print how many texts were left out, by the code of the problem."""
+    for code, count in facts["left_out"].items():
+        typer.echo(f"left out: {code}: {count}")
+
+
+def print_files(files: Sequence[Path]) -> None:
+    """Print what was written."""
+    console = Console(highlight=False, soft_wrap=True)
+    for path in files:
+        console.print(f"wrote {path.resolve()}", markup=False)

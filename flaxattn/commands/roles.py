@@ -8,8 +8,7 @@ import typer
 from rich.table import Table
 
 from flaxattn.commands.head_request import Alpha, AsJson, RolesRequest
-from flaxattn.commands.option_groups import with_options
-from flaxattn.commands.option_lists import named
+from flaxattn.commands.options import named, with_options
 
 if TYPE_CHECKING:
     from flaxattn.measures.role_tests import Roles
@@ -71,9 +70,8 @@ def roles(
 
     Example: flaxattn roles treebank.conllu --relations all --lengths 20-40 -o ROLES
     """
-    from flaxattn.commands.head_corpus import head_source
-    from flaxattn.commands.report_printing import tell
-    from flaxattn.commands.report_run import ReportRun
+    from flaxattn.commands.report_run import ReportRun, tell
+    from flaxattn.commands.text_corpus import head_source
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.specs import PAPER_RELATIONS, check_relations
     from flaxattn.reports.roles import roles_report

@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from flaxattn.commands.head_request import AllowNonfinite, Limit, Truncate
-from flaxattn.commands.option_lists import numbers
-from flaxattn.commands.standard_input import IsText, given_text
+from flaxattn.commands.options import numbers
+from flaxattn.commands.text_arguments import IsText, given_text
 
 if TYPE_CHECKING:
     from flaxattn.measures.search import Hit
@@ -77,9 +77,9 @@ def build(
 
     Example: flaxattn search build corpus.txt --layers 1,3 --kind hidden -o INDEX
     """
-    from flaxattn.commands.head_corpus import counted_texts
     from flaxattn.commands.head_request import Request
-    from flaxattn.commands.text_lines import cost
+    from flaxattn.commands.text_arguments import cost
+    from flaxattn.commands.text_corpus import counted_texts
     from flaxattn.corpus.bad_rows import BadRows
     from flaxattn.measures.search import (
         Wanted,

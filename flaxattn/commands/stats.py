@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flaxattn.commands.head_request import AsJson, StatsRequest
-from flaxattn.commands.option_groups import with_options
+from flaxattn.commands.options import with_options
 
 if TYPE_CHECKING:
     from flaxattn.measures.scores import ScoreAccumulator
@@ -52,9 +52,8 @@ def stats(
 
     Example: flaxattn stats STORE --side encoder -o STATS
     """
-    from flaxattn.commands.head_corpus import head_source
-    from flaxattn.commands.report_printing import tell
-    from flaxattn.commands.report_run import ReportRun
+    from flaxattn.commands.report_run import ReportRun, tell
+    from flaxattn.commands.text_corpus import head_source
     from flaxattn.reports.stats import stats_report
 
     run = ReportRun.begin(context, "stats")
@@ -65,7 +64,7 @@ def stats(
 
 
 def _table(tally: "ScoreAccumulator") -> Table:
-    from flaxattn.commands.report_printing import cell
+    from flaxattn.commands.report_run import cell
 
     means = {spec.name: m.mean for spec, m in tally.moments.items() if spec.kind == "mean"}
     table = Table(

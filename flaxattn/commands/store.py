@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flaxattn.commands.option_lists import numbers
+from flaxattn.commands.options import numbers
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_lines import Seen, cost, progress, read_lines, tell_empty
+from flaxattn.commands.text_arguments import Seen, cost, progress, read_lines, tell_empty
 from flaxattn.errors import InputError
 from flaxattn.files import check_writable, write_text
 

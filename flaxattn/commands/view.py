@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from flaxattn.commands.head_request import AllowNonfinite
-from flaxattn.commands.option_lists import named, numbers
-from flaxattn.commands.predicted_page import requested_predictions, with_contributions
-from flaxattn.commands.standard_input import IsText, check_no_path, given_text
+from flaxattn.commands.options import named, numbers
+from flaxattn.commands.text_arguments import IsText, check_no_path, given_text
+from flaxattn.commands.written_page import requested_predictions, with_contributions
 from flaxattn.files import check_writable
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from flaxattn.commands.head_request import (
     SecondColumn,
     TextColumn,
 )
-from flaxattn.commands.option_lists import named
-from flaxattn.commands.report_printing import print_files
-from flaxattn.commands.report_run import Out, Overwrite, ReportRun
+from flaxattn.commands.options import named
+from flaxattn.commands.report_run import Out, Overwrite, ReportRun, print_files
 from flaxattn.reports.report import WEIGHT_KINDS
 
 _DEFAULT = ",".join(WEIGHT_KINDS[:-1])

@@ -3,7 +3,7 @@
 """The page with attention that a command about texts writes where `--view` or `--output` asks."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,3 +53,24 @@ def write_page(trace: "Trace", path: Path) -> None:
         typer.echo(f"no Neurons tab: {str(error).splitlines()[0]}", err=True)
     page.save(path)
     typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})", err=True)
+
+
+ALTERNATIVES = 5
+"""Number of likeliest tokens that a page names after each token."""
+
+
+def requested_predictions(model: "Pretrained") -> dict[str, Any]:
+    """Return the options of a traced pass that request predictions, where the model has them."""
+    if not model.writes:
+        return {}
+    return {"predictions": min(ALTERNATIVES, model.target_size)}
+
+
+def with_contributions(model: "Pretrained", trace: "Trace") -> "Trace":
+    """The trace with contributions to the logits, where the model is a decoder by itself."""
+    from flaxattn.attribution.logit_contributions import logit_contributions
+    from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
+
+    if trace.predictions is None or not isinstance(model, PretrainedDecoder):
+        return trace
+    return logit_contributions(model, trace)

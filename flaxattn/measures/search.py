@@ -31,7 +31,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.files import written_whole
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_roles import Texts, text_source
-from flaxattn.pipeline.hidden_states import states_of
+from flaxattn.pipeline.embed import states_of
 from flaxattn.pipeline.memory_estimate import sides
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of, run_program

@@ -24,8 +24,7 @@ from flaxattn.models.config_base import (
     shown,
 )
 from flaxattn.models.decoder_types import OWN, TYPES, Setting, has_rotary, switches
-from flaxattn.models.rotary import Rotary
-from flaxattn.models.rotary_settings import ROTARY_KEYS, rotary_from_hf, rotary_to_hf
+from flaxattn.models.rotary import ROTARY_KEYS, Rotary, rotary_from_hf, rotary_to_hf
 
 _PLAIN = Rotary()
 _LAYERS_KEYS = {"no_rope_layers", "no_rope_layer_interval"}

@@ -21,8 +21,7 @@ from flaxattn.models.config_base import (
     check_supported,
     shown,
 )
-from flaxattn.models.rotary import Rotary
-from flaxattn.models.rotary_settings import rotary_of, rotary_to_hf
+from flaxattn.models.rotary import Rotary, rotary_of, rotary_to_hf
 
 _EVERY = 3  # layers per global one, where a config.json does not say
 _THETAS: Mapping[str, tuple[str, float]] = {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head attention, self or cross, with its cache: projections around one call of the kernel.
 
-`MultiHeadAttention`, and beside it only `additive_attention`, calls `flaxattn.kernels.attention`.
-Its attention goes into the `intermediates` collection as one `AttentionRecord`; nothing is recorded
-unless the caller makes that collection mutable.
+`MultiHeadAttention`, and beside it only the additive attention of `rnn.py`, calls
+`flaxattn.kernels.attention`. Its attention goes into the `intermediates` collection as one
+`AttentionRecord`; nothing is recorded unless the caller makes that collection mutable.
 
 A cache of T slots holds position p in slot p mod T. While there are fewer than T positions that is
 the order they came in; a layer with a window has no more slots than its window has positions, and

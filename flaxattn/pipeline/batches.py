@@ -7,6 +7,7 @@ else, so a shard that is computed again is computed in the same way. Nothing her
 """
 
 import bisect
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,48 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.pretrained.model_inputs import TokenizedTexts, bucket
-from flaxattn.pretrained.row_packing import share_rows
+
+
+class PackedRow(NamedTuple):
+    """A row of a batch.
+
+    Attributes:
+        room: Positions.
+        members: Numbers of the sequences in it, from the left.
+    """
+
+    room: int
+    members: list[int]
+
+
+def share_rows(
+    sizes: Sequence[int], rooms: Sequence[int], most: int | None = None
+) -> list[PackedRow]:
+    """Put sequences into few rows: best fit, the longest first. Cost: n log n."""
+    rows: list[PackedRow] = []
+    with_room: dict[
+        int, list[PackedRow]
+    ] = {}  # rows that may take another sequence, by free positions
+    free: list[int] = []  # its keys, ascending
+    for number in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = sizes[number]
+        at = bisect_left(free, size)
+        if at == len(free):
+            left = rooms[bisect_left(rooms, size)]
+            row = PackedRow(left, [])
+            rows.append(row)
+        else:
+            left = free[at]
+            row = with_room[left].pop()
+            if not with_room[left]:
+                del with_room[left], free[at]
+        row.members.append(number)
+        if len(row.members) != most and left > size:
+            if left - size not in with_room:
+                insort(free, left - size)
+            with_room.setdefault(left - size, []).append(row)
+    return rows
+
 
 _SHORT = 64  # below this, rows that several texts share are filled badly
 

@@ -9,9 +9,12 @@ records are cut into one trace per text, in order. Nothing is written to disk.
 import collections
 import dataclasses
 import itertools
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -22,15 +25,53 @@ from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pipeline.online_moments import OnlineMoments
 from flaxattn.pipeline.progress_reporter import Watch, ignore, show_progress
 from flaxattn.pipeline.run import AttentionProgram, ModelRunner, mesh_of
-from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pipeline.tokenize_texts import TOGETHER, TextError, TokenPrefetch, groups_of
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.model_inputs import TokenizedTexts, joined
 from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.text_lists import paired_lists
+from flaxattn.text.token_batch import Reader
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
+
+
+def check_alike(models: Sequence[Pretrained]) -> None:
+    """Check that models differ in nothing but the values of their parameters."""
+    if not models:
+        raise InputError("there is no model\nname at least one")
+    first = models[0]
+    for model in models[1:]:
+        differing = {
+            "architecture or configuration": model.module != first.module,
+            "shapes of parameters": _shapes(model) != _shapes(first),
+            "tokenizer": not _same_readers(model, first),
+        }
+        if wrong := [what for what, differs in differing.items() if differs]:
+            raise InputError(
+                f"{model.name!r} and {first.name!r} cannot run as one: they differ in "
+                f"{wrong[0]}\nextract them one after the other"
+            )
+
+
+def _shapes(model: Pretrained) -> Any:
+    return jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), model.params)
+
+
+def _same_readers(model: Pretrained, other: Pretrained) -> bool:
+    names = ("tokenizer", "target_tokenizer")
+    pairs = [(getattr(model, name, None), getattr(other, name, None)) for name in names]
+    return all(one is two or _files(one) == _files(two) for one, two in pairs)
+
+
+def _files(reader: Reader | None) -> dict[str, bytes]:
+    """The files of a tokenizer, by name."""
+    if reader is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        reader.save(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
 
 _WEIGHTS = Capture(weights=True)
 _WINDOW = 4096  # texts that `extract` sorts by length together

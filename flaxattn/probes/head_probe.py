@@ -20,7 +20,7 @@ from flaxattn.corpus.dependency_trees import Sentence, Trees, each_sentence
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.batches import Batch
-from flaxattn.pipeline.hidden_states import arguments, state_number, states_of
+from flaxattn.pipeline.embed import arguments, state_number, states_of
 from flaxattn.pipeline.labelled_texts import windows
 from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of

@@ -33,7 +33,7 @@ from flaxattn.reports.report import (
 )
 from flaxattn.text.text_lists import some_texts
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
-from flaxattn.views.figures.plot_head_effects import plot_head_values, plot_pruning_curve
+from flaxattn.views.figures.plot_head_numbers import plot_head_values, plot_pruning_curve
 from flaxattn.views.page import Page
 
 MEASURES = ("importance", "ablation")

@@ -19,8 +19,7 @@ from flaxattn.reports.report import (
     table_file,
 )
 from flaxattn.store.model_fingerprint import mark
-from flaxattn.views.figures.plot_circuits import plot_circuits
-from flaxattn.views.figures.plot_composition import plot_composition
+from flaxattn.views.figures.plot_circuits import plot_circuits, plot_composition
 
 
 @check_arguments(1)

@@ -13,7 +13,7 @@ from flaxattn.pipeline.progress_reporter import reporting
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.report import Report, figure_file, table_file
 from flaxattn.text.text_lists import some_texts
-from flaxattn.views.figures.plot_faithfulness import plot_faithfulness
+from flaxattn.views.figures.plot_interventions import plot_faithfulness
 
 
 @check_arguments(1)

@@ -20,7 +20,7 @@ from flaxattn.reports.report import (
     reports_in,
     without_nan,
 )
-from flaxattn.views.figures.plot_concordance import plot_concordance
+from flaxattn.views.figures.plot_head_numbers import plot_concordance
 
 
 @check_arguments(1)

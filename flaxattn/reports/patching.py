@@ -37,7 +37,7 @@ from flaxattn.reports.report import (
 )
 from flaxattn.store.model_fingerprint import mark
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
-from flaxattn.views.figures.plot_patch_effects import plot_patch_effects
+from flaxattn.views.figures.plot_interventions import plot_patch_effects
 from flaxattn.views.page import Page
 
 _MOST = 10  # heads of a side and a group of positions that are claimed to be causal

@@ -24,8 +24,7 @@ from flaxattn.probes.probe_file import load_probe, to_bytes
 from flaxattn.probes.structural_probe import Fitting, StructuralJudged, plain
 from flaxattn.reports.probed_heads import left_out, repeatable, sources
 from flaxattn.reports.report import FITTED, LAYERS, SCORES, Report, figure_file
-from flaxattn.views.figures.plot_label_probe import plot_label_probe
-from flaxattn.views.figures.plot_structural import plot_structural
+from flaxattn.views.figures.plot_probes import plot_label_probe, plot_structural
 
 
 @check_arguments(4)

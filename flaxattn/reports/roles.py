@@ -36,9 +36,7 @@ from flaxattn.reports.scored_heads import (
     rows_of,
 )
 from flaxattn.views.evidence_page import EvidenceReport
-from flaxattn.views.figures.plot_role_grid import plot_role_grid
-from flaxattn.views.figures.plot_role_overlap import plot_role_overlap
-from flaxattn.views.figures.plot_roles import plot_roles
+from flaxattn.views.figures.plot_roles import plot_role_grid, plot_role_overlap, plot_roles
 from flaxattn.views.page import Page
 from flaxattn.views.payloads.head_pages import HeadPages
 

@@ -56,8 +56,7 @@ from flaxattn.reports.scored_heads import (
 )
 from flaxattn.store.open_store import Store
 from flaxattn.views.evidence_page import EvidenceReport
-from flaxattn.views.figures.plot_head_effects import plot_head_values
-from flaxattn.views.figures.plot_head_map import plot_head_map
+from flaxattn.views.figures.plot_head_numbers import plot_head_map, plot_head_values
 from flaxattn.views.figures.plot_roles import plot_head_means
 from flaxattn.views.page import Page
 from flaxattn.views.payloads.head_pages import HeadPages, Nearness

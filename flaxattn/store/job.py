@@ -23,10 +23,10 @@ from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.files import readable_size
 from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.extraction import check_alike
 from flaxattn.pipeline.memory_estimate import measure_for, raw_bytes, sides
 from flaxattn.pipeline.online_moments import KINDS, OnlineMoments
 from flaxattn.pipeline.progress_reporter import ProgressReporter
-from flaxattn.pipeline.same_architecture import check_alike
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained

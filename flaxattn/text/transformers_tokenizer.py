@@ -19,9 +19,9 @@ import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
 from flaxattn.text import chat_template
-from flaxattn.text.token_batch import CallableTokenizer, TokenBatch, tokens_to_cut
+from flaxattn.text.token_batch import CallableTokenizer, Reader, TokenBatch, tokens_to_cut
 from flaxattn.text.token_spans import PlaceError, token_spans, words_read
-from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokenizer import ForeignTokenizerError, Tokenizer
 from flaxattn.text.tokenizer_files import checked_texts, read_settings, shortened, tokenizer_class
 
 MARIAN = "source.spm"  # a tokenizer for each side
@@ -276,3 +276,25 @@ def quiet() -> Iterator[None]:
             del os.environ["TRANSFORMERS_VERBOSITY"]
         else:
             os.environ["TRANSFORMERS_VERBOSITY"] = before
+
+
+def open_tokenizer(path: str | Path, prefix: str = "") -> Reader | None:
+    """Open the tokenizer of a model directory, whatever files it is stored in.
+
+    `tokenizer.json` and BERT's `vocab.txt` are read by `tokenizers`. transformers reads everything
+    else, and files that contradict each other, and is imported only then.
+    """
+    folder = Path(path)
+    if (folder / MARIAN).is_file():
+        return load(folder, target=bool(prefix))
+    own = (f"{prefix}tokenizer.json",) if prefix else ("tokenizer.json", "vocab.txt")
+    if any((folder / name).is_file() for name in own):
+        try:
+            return Tokenizer.from_dir(folder, prefix)
+        except ForeignTokenizerError:
+            if prefix:
+                raise
+            return load(folder)
+    if prefix or not has_vocabulary(folder):
+        return None
+    return load(folder)

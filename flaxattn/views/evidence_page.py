@@ -19,10 +19,9 @@ from flaxattn.measures.head_similarity import MeanDistances
 from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks
-from flaxattn.views.payloads.encoded_weights import ERROR, Blocks, Precision, payload_bytes, visible
-from flaxattn.views.payloads.gold_payload import OFF, add_pairs
+from flaxattn.views.payloads.claim_payload import FAMILIES, OFF, add_pairs, claim_marks
 from flaxattn.views.payloads.head_pages import HeadPages, claim_payload, pages_payload
+from flaxattn.views.payloads.page_encoding import ERROR, Blocks, Precision, payload_bytes, visible
 from flaxattn.views.payloads.side_payload import recorded, shape_input
 from flaxattn.views.second_trace import Second, without_vectors
 

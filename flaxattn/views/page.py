@@ -20,9 +20,13 @@ from typing import Any
 
 from flaxattn.errors import InputError
 from flaxattn.files import readable_size, write_text
-from flaxattn.views.payloads.asset_files import read_asset
-from flaxattn.views.payloads.encoded_weights import script_json, visible
-from flaxattn.views.payloads.packed_blocks import decompressed, pack
+from flaxattn.views.payloads.page_encoding import (
+    decompressed,
+    pack,
+    read_asset,
+    script_json,
+    visible,
+)
 
 _PICTURES = (".pdf", ".png", ".svg", ".jpg", ".jpeg", ".webp", ".ps")
 _PAYLOAD = re.compile(r'(?<=class="flaxattn-payload">)(.*?)(?=</script>)')

@@ -19,7 +19,7 @@ from flaxattn.measures.divergence import HeadDivergence, compare_traces
 from flaxattn.measures.head_change import ClaimRule, HeadChange
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import Blocks, Precision, visible
+from flaxattn.views.payloads.page_encoding import Blocks, Precision, visible
 from flaxattn.views.payloads.side_payload import recorded, shape_side
 
 _APART = ("divergence", "cosine")

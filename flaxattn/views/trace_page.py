@@ -16,7 +16,8 @@ from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.payloads.encoded_weights import (
+from flaxattn.views.payloads.claim_payload import GivenPairs, add_given, most_hit
+from flaxattn.views.payloads.page_encoding import (
     ERROR,
     PAGE_BYTES,
     Blocks,
@@ -25,9 +26,14 @@ from flaxattn.views.payloads.encoded_weights import (
     payload_bytes,
     visible,
 )
-from flaxattn.views.payloads.gold_payload import GivenPairs, add_given, most_hit
-from flaxattn.views.payloads.opening import most_divergent, most_telling, usual_mass
-from flaxattn.views.payloads.page_state import LEVELS, check_position, check_state
+from flaxattn.views.payloads.page_state import (
+    LEVELS,
+    check_position,
+    check_state,
+    most_divergent,
+    most_telling,
+    usual_mass,
+)
 from flaxattn.views.payloads.prediction_payload import add_predictions
 from flaxattn.views.payloads.side_payload import (
     ALL,
@@ -37,8 +43,16 @@ from flaxattn.views.payloads.side_payload import (
     shape_input,
     side_names,
 )
-from flaxattn.views.payloads.weight_kinds import RAW, Given, WeightKind, read_kinds
-from flaxattn.views.payloads.weight_payload import Effects, add_effects, read_effects, shape_kinds
+from flaxattn.views.payloads.weight_payload import (
+    RAW,
+    Effects,
+    Given,
+    WeightKind,
+    add_effects,
+    read_effects,
+    read_kinds,
+    shape_kinds,
+)
 from flaxattn.views.second_trace import Second, claimed_changes, told_divergence
 
 Theme = Literal["auto", "light", "dark"]

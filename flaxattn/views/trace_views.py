@@ -14,15 +14,14 @@ from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
 from flaxattn.views.bertviz_call import SHOW, BertVizArguments, requested
 from flaxattn.views.page import Page
-from flaxattn.views.payloads.encoded_weights import Precision
-from flaxattn.views.payloads.gold_payload import GivenPairs
+from flaxattn.views.payloads.claim_payload import GivenPairs
 from flaxattn.views.payloads.neuron_payload import require_neuron
+from flaxattn.views.payloads.page_encoding import Precision
 from flaxattn.views.payloads.page_state import check_state
 from flaxattn.views.payloads.side_payload import ALL
-from flaxattn.views.payloads.weight_kinds import Given
-from flaxattn.views.payloads.weight_payload import Effects
+from flaxattn.views.payloads.weight_payload import Effects, Given
 from flaxattn.views.second_trace import Second, check_names, without_vectors
-from flaxattn.views.store_atlas import open_corpora, open_corpus
+from flaxattn.views.store_pages import open_corpora, open_corpus
 from flaxattn.views.trace_page import Theme, open_page
 
 _BERTVIZ = tuple(BertVizArguments.__annotations__)

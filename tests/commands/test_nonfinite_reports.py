@@ -13,7 +13,7 @@ import pytest
 from small_models import with_nan
 
 import flaxattn as fa
-from flaxattn.commands.report_printing import cell
+from flaxattn.commands.report_run import cell
 from flaxattn.errors import InputError
 from flaxattn.reports.report import json_text, without_nan
 from flaxattn.store.verify_store import verify

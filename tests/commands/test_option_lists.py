@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from flaxattn.commands.extract import RayFlags
-from flaxattn.commands.option_lists import named, numbers
+from flaxattn.commands.options import named, numbers
 
 
 def test_numbers_and_ranges() -> None:

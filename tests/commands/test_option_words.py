@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from flaxattn import cli
-from flaxattn.commands.option_words import in_options, options_of
+from flaxattn.commands.options import in_options, options_of
 
 LONG = "text 0 is too long\nshorten it, or pass truncate=True to cut it at the limit"
 

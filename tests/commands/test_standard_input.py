@@ -10,7 +10,7 @@ import os
 import pytest
 
 from flaxattn import cli
-from flaxattn.commands.standard_input import check_no_path, given_text
+from flaxattn.commands.text_arguments import check_no_path, given_text
 from flaxattn.errors import InputError
 
 PATHS = (

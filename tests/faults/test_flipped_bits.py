@@ -29,7 +29,7 @@ from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter, read_metrics
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sharding import make_mesh
+from flaxattn.train.state import make_mesh
 
 RECIPE = Recipe(steps=10, log_seconds=0, devices=1)
 STATE = {"x": np.random.default_rng(0).random((16, 64), np.float32), "step": np.array(3, np.int32)}

@@ -89,7 +89,7 @@ def test_killed_while_saving_the_newest_checkpoint_is_whole(tmp_path: Path) -> N
 def load_newest(folder, like):
     from flaxattn.train.checkpoints import Checkpoints
     from flaxattn.train.recipe import Recipe
-    from flaxattn.train.sharding import make_mesh
+    from flaxattn.train.state import make_mesh
 
     with Checkpoints(folder, 2) as saved:
         return saved.newest(like, make_mesh(Recipe(devices=1)))

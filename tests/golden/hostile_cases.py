@@ -210,7 +210,7 @@ def write_pieces(name: str, folder: Path) -> Path:
 
 
 def read_pieces(path: Path) -> Any:
-    from flaxattn.text.open_tokenizer import open_tokenizer
+    from flaxattn.text.transformers_tokenizer import open_tokenizer
 
     readers = [open_tokenizer(path.parent, prefix) for prefix in ("", "target_")]
     return [reader.vocab_size for reader in readers if reader is not None]
@@ -551,7 +551,7 @@ def write_alignment(folder: Path) -> Path:
 
 
 def read_alignment(path: Path) -> Any:
-    from flaxattn.commands.text_lines import read_texts
+    from flaxattn.commands.text_arguments import read_texts
     from flaxattn.measures.word_alignment import read_pharaoh
 
     return [read_pharaoh(line) for line in read_texts(path)]

@@ -29,8 +29,7 @@ from flaxattn.trace.trace import Trace
 from flaxattn.views import trace_views
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects
-from flaxattn.views.text_list import ListQuery, TextList
-from flaxattn.views.texts_page import TextsPage, texts_page
+from flaxattn.views.texts_page import ListQuery, TextList, TextsPage, texts_page
 
 FOLDER = Path(__file__).with_name("views")
 WIDTH, HEIGHT = 1000, 640  # CSS pixels of the window, each a pixel of the screen

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AxisType
 
 from flaxattn.benchmarks.cases import Case
-from flaxattn.kernels import choice, sharded, xla
+from flaxattn.kernels import choice, fused, xla
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout, Sieve
@@ -66,7 +66,7 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
 
     def loss(arrays, attend):
         mine = call._replace(**arrays)
-        output, seen = sharded.over_mesh(attend, mine)
+        output, seen = fused.over_mesh(attend, mine)
         return (output**2).sum() + sum(
             x.sum() for x in seen.stats.values() if jnp.issubdtype(x.dtype, jnp.floating)
         ), (output, seen)
@@ -93,7 +93,7 @@ def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
     call = call_of(CASES["padding"], capture=Capture(weights=True, stats=("lse",), heads=heads))
     expected = xla.attend(call)
     with jax.set_mesh(mesh(axes)):
-        found = jax.jit(lambda: sharded.over_mesh(xla.attend, call))()
+        found = jax.jit(lambda: fused.over_mesh(xla.attend, call))()
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     assert found[1].weights.shape[1] == len(heads)
@@ -103,7 +103,7 @@ def test_some_heads_are_captured(axes: str, heads: tuple[int, ...]) -> None:
 def test_a_size_that_does_not_divide_is_not_cut() -> None:
     call = call_of(Case("odd", 8, batch=3, heads=4))
     with jax.set_mesh(mesh("both")):
-        output, _ = jax.jit(lambda: sharded.over_mesh(xla.attend, call))()
+        output, _ = jax.jit(lambda: fused.over_mesh(xla.attend, call))()
     assert output.sharding.shard_shape(output.shape)[0] == 3
     np.testing.assert_allclose(output, xla.attend(call)[0], rtol=1e-5, atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_inside_of_another_shard_map_nothing_is_cut_twice() -> None:
 
     def part(q, k, v, mask):
         whole = call._replace(q=q, k=k, v=v, mask=mask)
-        return sharded.over_mesh(attend, whole)[0]
+        return fused.over_mesh(attend, whole)[0]
 
     spec = jax.P("data")
     with jax.set_mesh(mesh("data")):
@@ -140,7 +140,7 @@ def test_dropout_differs_between_parts_and_keeps_its_rate() -> None:
     eye = jnp.broadcast_to(jnp.eye(64)[None, :, None], (8, 64, 1, 64))
     call = call._replace(q=same[0], k=same[1], v=eye)
     with jax.set_mesh(mesh("data")):
-        output, _ = jax.jit(lambda: sharded.over_mesh(xla.attend, call))()
+        output, _ = jax.jit(lambda: fused.over_mesh(xla.attend, call))()
     kept = np.asarray(output[:, :, 0]) > 0
     assert abs(kept.mean() - 0.5) < 4 * (0.25 / kept.size) ** 0.5
     assert len({row.tobytes() for row in kept}) == 8
@@ -149,7 +149,7 @@ def test_dropout_differs_between_parts_and_keeps_its_rate() -> None:
 @pytest.mark.parametrize("name", ["mosaic_gpu", "tpu"])
 def test_the_fused_kernels_go_this_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr(sharded, "over_mesh", lambda attend, call: called.append(attend))
+    monkeypatch.setattr(fused, "over_mesh", lambda attend, call: called.append(attend))
     dtype = "bfloat16"
     arguments = Case("plain", 128, batch=2, heads=2, depth=64).arguments(dtype)
     jax.eval_shape(lambda: choice.run(name, checked(Call(**arguments))))

@@ -23,7 +23,7 @@ from flaxattn.kernels.call import Band, Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import KernelPlan
-from flaxattn.kernels.tpu_form import TpuTileLayout, whole_sum
+from flaxattn.kernels.tpu_sweep import TpuTileLayout, whole_sum
 
 # Finds reads outside of arrays, memory nobody wrote to, and races between copies and steps.
 CAREFUL = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)

@@ -28,7 +28,7 @@ from flaxattn.measures.head_similarity import (
     likeness_of,
     stress,
 )
-from flaxattn.views.figures.plot_head_map import plot_head_map
+from flaxattn.views.figures.plot_head_numbers import plot_head_map
 
 
 def maps(count, queries, keys, seed=0):

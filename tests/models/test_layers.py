@@ -16,8 +16,8 @@ from flaxattn.errors import InputError
 from flaxattn.models.interventions import Intervention
 from flaxattn.models.layers import DropoutLayer, Embedding
 from flaxattn.models.multi_head_attention import MultiHeadAttention
-from flaxattn.train import sharding
 from flaxattn.train.recipe import Recipe
+from flaxattn.train.state import make_mesh
 
 
 def drop(x, rate, seed=0, deterministic=False):
@@ -53,7 +53,7 @@ def test_rate_zero_and_deterministic_change_nothing():
 
 @pytest.mark.slow
 def test_rows_on_several_devices_lose_the_same():
-    mesh = sharding.make_mesh(Recipe(devices=8))
+    mesh = make_mesh(Recipe(devices=8))
     x = jax.random.normal(jax.random.key(0), (16, 4, 8))
     cut = jax.device_put(x, NamedSharding(mesh, P("data")))
     with jax.set_mesh(mesh):

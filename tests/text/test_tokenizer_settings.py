@@ -17,10 +17,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from flaxattn.errors import CheckpointError
-from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.text.tokenizer_files import PYTHON_CLASSES, SPECIAL_TOKENS, bert_backend
-from flaxattn.text.transformers_tokenizer import PythonTokenizer
+from flaxattn.text.tokenizer_files import (
+    PYTHON_CLASSES,
+    SPECIAL_TOKENS,
+    bert_backend,
+)
+from flaxattn.text.transformers_tokenizer import PythonTokenizer, open_tokenizer
 
 TEXTS = [
     "The Cat sat, the café.",

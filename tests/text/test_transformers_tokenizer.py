@@ -18,8 +18,8 @@ import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained import model_directory
-from flaxattn.text.open_tokenizer import open_tokenizer
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.transformers_tokenizer import open_tokenizer
 
 SOURCES = ["The old man reads a book.", "A small dog runs, and the cat sleeps!", "Is it so?"]
 TARGETS = ["Der alte Mann liest ein Buch.", "Ein kleiner Hund rennt, die Katze schläft!", "So?"]

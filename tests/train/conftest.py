@@ -17,8 +17,7 @@ from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.pretrained import model_directory
 from flaxattn.text.vocabulary_training import train_wordpiece
-from flaxattn.train.columns import Column
-from flaxattn.train.corpus import COLUMNS, INDEX, TokenCorpus
+from flaxattn.train.corpus import COLUMNS, INDEX, Column, TokenCorpus
 
 Documents = Sequence[Sequence[Sequence[int]]]
 Store = Callable[[Documents], TokenCorpus]

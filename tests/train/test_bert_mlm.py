@@ -18,7 +18,7 @@ from flaxattn.pretrained import model_directory
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import TensorFiles
 from flaxattn.train import bert_mlm
-from flaxattn.train.initial import initial_parameters
+from flaxattn.train.bert_mlm import initial_parameters
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.pretraining_data import PretrainingBatch
 from flaxattn.train.recipe import PretrainRecipe

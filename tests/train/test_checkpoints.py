@@ -22,8 +22,7 @@ from flaxattn.train.checkpoints import Checkpoints, DamagedError
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sharding import make_mesh, place_state
-from flaxattn.train.state import TrainState, initial_state
+from flaxattn.train.state import TrainState, initial_state, make_mesh, place_state
 
 
 def make_state(value: float = 1.0, width: int = 16) -> TrainState:

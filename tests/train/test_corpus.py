@@ -28,10 +28,17 @@ from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import corpus as corpus_module
-from flaxattn.train import corpus_writer, documents
-from flaxattn.train.columns import Column, mapped
-from flaxattn.train.corpus import COLUMNS, TokenCorpus, count_tokens, log_frequencies, unigram_loss
-from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train import documents
+from flaxattn.train.corpus import (
+    COLUMNS,
+    Column,
+    TokenCorpus,
+    build_corpus,
+    count_tokens,
+    log_frequencies,
+    mapped,
+    unigram_loss,
+)
 from flaxattn.train.documents import paragraphs, read_documents, split_sentences
 from flaxattn.train.recipe import PretrainRecipe
 
@@ -248,7 +255,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train.corpus import build_corpus
 from flaxattn.train.recipe import PretrainRecipe
 text, tokens, folder = map(Path, sys.argv[1:])
 def kill(_): os.kill(os.getpid(), signal.SIGKILL)
@@ -289,7 +296,7 @@ def test_a_full_disk(
 def test_memory_does_not_grow_with_the_text(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_writer, "_AT_ONCE", 2**13)
+    monkeypatch.setattr(corpus_module, "_CHARACTERS_AT_ONCE", 2**13)
     peaks, content = [], "".join(text_of(number, 6) + "\n" for number in range(200))
     for times in (1, 16):
         path = tmp_path / f"{times}.txt"

@@ -13,8 +13,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
-from flaxattn.train.glue_data import EncodedExamples, GlueFeed, encode
-from flaxattn.train.glue_files import GlueExample
+from flaxattn.train.glue_data import EncodedExamples, GlueExample, GlueFeed, encode
 from flaxattn.train.recipe import GlueRecipe
 
 WORDS = "red cat runs home now while big dogs sleep under old trees".split()

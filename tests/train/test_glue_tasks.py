@@ -15,7 +15,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError, UnavailableError
-from flaxattn.train.glue_files import read_parts, split
+from flaxattn.train.glue_data import read_parts, split
 from flaxattn.train.glue_tasks import TASKS, find_task
 from flaxattn.train.recipe import GlueRecipe
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from flaxattn.train.initial import word_vectors
+from flaxattn.train.bert_mlm import word_vectors
 
 
 def test_words_of_the_same_company_are_neighbours() -> None:

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.train.columns import mapped
-from flaxattn.train.corpus import TokenCorpus
+from flaxattn.train.corpus import TokenCorpus, mapped
 from flaxattn.train.instances import PAIR, Outline, SegmentPair, cut_document, write_plan
 
 Sizes = list[list[int]]

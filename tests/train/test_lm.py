@@ -27,22 +27,24 @@ from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe, train_wordpiece
 from flaxattn.trace.tensor_file import accept_files
-from flaxattn.train import loop, sharding
+from flaxattn.train import loop
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import train_lm
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
-from flaxattn.train.lm_evaluation import Samples, read_samples
 from flaxattn.train.lm_model import (
+    Samples,
     batch_totals,
     build_module,
     initial_parameters,
     loss_function,
+    read_samples,
 )
 from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.optimizers import decays
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
+from flaxattn.train.state import make_mesh
 
 MONTHS = "Jänner Feber März April Mai Juni Juli August September Oktober".split()
 SETTINGS: dict[str, Any] = {
@@ -434,7 +436,7 @@ def test_a_new_model_starts_as_published() -> None:
 def test_layers_are_shared_by_devices_as_those_of_bert_are() -> None:
     config = GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=2, n_head=2)
     params = initial_parameters(build_module(config, LanguageModelRecipe()), 0)
-    mesh = sharding.make_mesh(LanguageModelRecipe(devices=8, model_parallel=2))
+    mesh = make_mesh(LanguageModelRecipe(devices=8, model_parallel=2))
     placed = state_shardings(params, mesh)["model"]
     layers = placed["decoder"]["layers"]
     for part in (layers["attention"]["query"], layers["feed_forward"]["up"]):

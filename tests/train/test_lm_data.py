@@ -18,8 +18,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
-from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train.corpus import TokenCorpus, build_corpus
 from flaxattn.train.lm import TextFeed
 from flaxattn.train.lm_data import (
     TokenRows,

@@ -23,7 +23,6 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.flops import decoder_flops
 from flaxattn.train.lm import decoder_update_bytes, train_lm
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
 from flaxattn.train.lm_model import (
@@ -34,6 +33,7 @@ from flaxattn.train.lm_model import (
     loss_function,
 )
 from flaxattn.train.lm_recipe import ARCHITECTURES, LanguageModelRecipe
+from flaxattn.train.report import decoder_flops
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 

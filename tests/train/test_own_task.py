@@ -18,7 +18,7 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import InputError
 from flaxattn.train.glue_tasks import own_task
-from flaxattn.train.metrics import macro_f1
+from flaxattn.train.predictions import macro_f1
 from flaxattn.train.recipe import ClassifyRecipe
 
 WORDS = "red cat runs home now while big dogs sleep under old trees".split()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import bert_mlm
+from flaxattn.train.bert_mlm import initial_parameters
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.initial import initial_parameters
-from flaxattn.train.packing import lengths, row_table
+from flaxattn.train.instances import lengths, row_table
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import initial_state, update_function

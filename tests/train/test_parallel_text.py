@@ -13,7 +13,7 @@ import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
-from flaxattn.train.parallel_text import TranslationPair, fingerprint, held_out, read_pairs
+from flaxattn.train.translation_data import TranslationPair, fingerprint, held_out, read_pairs
 
 GERMAN = ["Ein Hund läuft .", "Zwei Männer", "Guten Tag"]
 ENGLISH = ["A dog runs .", "Two men", "Good day"]

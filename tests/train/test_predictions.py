@@ -15,10 +15,11 @@ import pytest
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.train import predictions, sharding
+from flaxattn.train import predictions
 from flaxattn.train.glue_data import EncodedExamples
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.state import make_mesh
 
 RECIPE = GlueRecipe(max_length=16, buckets=(8, 16), predict_batch=6, task="mnli")
 
@@ -70,7 +71,7 @@ def test_every_example_is_answered_in_its_place(data: EncodedExamples, model: An
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert len(set(expected.argmax(-1).tolist())) > 1
     spread = dataclasses.replace(RECIPE, predict_batch=3, buckets=(16,), devices=2)
-    mesh = sharding.make_mesh(spread)
+    mesh = make_mesh(spread)
     found = predictions.predict(module, params, data, spread, mesh)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 

@@ -18,8 +18,7 @@ from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import pretraining_data
-from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.corpus_writer import build_corpus
+from flaxattn.train.corpus import TokenCorpus, build_corpus
 from flaxattn.train.pretraining_data import (
     Batches,
     HeldoutBatches,

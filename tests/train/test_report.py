@@ -13,11 +13,10 @@ import pytest
 
 from flaxattn.errors import CheckpointError, UnavailableError, WriteError
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.train import flops, report
-from flaxattn.train.card import write_card
-from flaxattn.train.curves import draw_curves
+from flaxattn.train import report
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter, read_metrics
+from flaxattn.train.results import draw_curves, write_card
 from flaxattn.train.run_folder import RunFolder
 
 METRICS = {"loss": 2.0, "accuracy": 0.25, "grad_norm": 1.5, "tokens": 90.0}
@@ -133,7 +132,7 @@ def test_a_resumed_run_says_what_is_left(tmp_path: Path, capfd: pytest.CaptureFi
 
 def test_operations_of_bert_base() -> None:
     """85.0 M weights of layers and, at 20 positions, 24.0 M of the head; and attention."""
-    found = flops.bert_flops(BertConfig(), rows=1, length=128, scored=20)
+    found = report.bert_flops(BertConfig(), rows=1, length=128, scored=20)
     weights = 12 * (4 * 768**2 + 2 * 768 * 3072)
     attention = 12 * 2 * 128 * 768
     head = 768**2 + 768 * 30522
@@ -156,7 +155,7 @@ def test_rates_by_kind_of_device(
         device_kind = kind
 
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    assert flops.peak_flops() == peak
+    assert report.peak_flops() == peak
 
 
 def test_curves_are_a_picture_of_any_metrics(tmp_path: Path) -> None:

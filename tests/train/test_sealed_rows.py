@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flaxattn.errors import CheckpointError
-from flaxattn.train.sealed_rows import RowChain, read_rows
+from flaxattn.train.report import RowChain, read_rows
 
 ROWS = [
     {"step": 2, "kind": "training", "loss": 4.5, "tokens": 90},

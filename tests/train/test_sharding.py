@@ -14,10 +14,9 @@ from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.parameter_shardings import RULES, state_shardings
-from flaxattn.train import sharding
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
-from flaxattn.train.state import initial_state
+from flaxattn.train.state import gather, initial_state, make_mesh, place_state
 
 CONFIG = BertConfig(
     vocab_size=64,
@@ -27,7 +26,7 @@ CONFIG = BertConfig(
     intermediate_size=32,
     max_position_embeddings=16,
 )
-MESH = sharding.make_mesh(Recipe(devices=8, model_parallel=2))
+MESH = make_mesh(Recipe(devices=8, model_parallel=2))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def state():
 
 @pytest.mark.slow
 def test_every_rule_is_used_and_every_large_array_is_cut(state) -> None:
-    placed = sharding.place_state(state, MESH)
+    placed = place_state(state, MESH)
     for path, leaf in jax.tree_util.tree_flatten_with_path(placed)[0]:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         cut = leaf.sharding.shard_shape(leaf.shape)
@@ -85,7 +84,7 @@ def test_an_axis_that_does_not_divide_stays_whole() -> None:
 @pytest.mark.parametrize(("devices", "parallel"), [(16, 1), (8, 3)])
 def test_a_mesh_that_cannot_be(devices: int, parallel: int) -> None:
     with pytest.raises(InputError) as error:
-        sharding.make_mesh(Recipe(devices=devices, model_parallel=parallel))
+        make_mesh(Recipe(devices=devices, model_parallel=parallel))
     lines = str(error.value).splitlines()
     assert lines[0] == f"cannot lay out {devices} devices with model_parallel {parallel}"
     assert lines[1] == "there are 8 of kind cpu"
@@ -93,8 +92,6 @@ def test_a_mesh_that_cannot_be(devices: int, parallel: int) -> None:
 
 
 def test_gathered_arrays_are_whole(state) -> None:
-    placed = sharding.place_state(state, MESH)
-    for got, want in zip(
-        jax.tree.leaves(sharding.gather(placed)), jax.tree.leaves(state), strict=True
-    ):
+    placed = place_state(state, MESH)
+    for got, want in zip(jax.tree.leaves(gather(placed)), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(got, want)

@@ -14,12 +14,12 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.vocabulary_training import EOS, PAD
-from flaxattn.train.parallel_text import TranslationPair
 from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.settings import read_recipe
 from flaxattn.train.translation_data import (
     EncodedPairs,
     TranslationFeed,
+    TranslationPair,
     Vocabularies,
     batches_per_epoch,
     encode_pairs,

@@ -15,8 +15,7 @@ from flaxattn.train.objectives import token_loss
 from flaxattn.train.optimizers import learning_rate, optimizer
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder
-from flaxattn.train.sharding import make_mesh
-from flaxattn.train.state import TrainState
+from flaxattn.train.state import TrainState, make_mesh
 from flaxattn.train.translation_recipe import TranslationRecipe
 
 SMOOTHINGS = (0.0, 0.1, 0.4)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 from flaxattn.views.trace_views import head_view
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 import flaxattn as fa
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"

@@ -10,7 +10,7 @@ import pytest
 from flaxattn.measures.claims import Claim, TopText
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -18,10 +18,10 @@ from flaxattn.store.head_numbers import HeadNumber, corpus_means, rank_texts
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
 from flaxattn.trace.trace import Trace
-from flaxattn.views import background_jobs, text_list
-from flaxattn.views.background_jobs import BackgroundJobs, Progress
+from flaxattn.views import store_document, texts_page
+from flaxattn.views.store_document import BackgroundJobs, Progress
 from flaxattn.views.store_pages import StorePages
-from flaxattn.views.text_list import ListQuery
+from flaxattn.views.texts_page import ListQuery
 
 COUNT, PER_SHARD, LAYERS, HEADS = 230, 40, (0, 3), (1, 2)
 BROKEN = {17: np.nan, 90: -np.inf}  # entropies of layer 3, head 2
@@ -91,7 +91,7 @@ def test_texts_are_sorted_by_any_head(store, descending, words):
 
 
 def test_a_sorted_list_shows_the_number_of_each_text_and_of_how_many(server, monkeypatch):
-    monkeypatch.setattr(text_list, "MOST_SORTED", 120)
+    monkeypatch.setattr(texts_page, "MOST_SORTED", 120)
     wanted = ranked(3, 2, descending=False)
     _, _, text = ask(server, "/?by=entropy&side=encoder&layer=3&head=2&order=asc&page=2")
     assert rows(text) == wanted[50:100]
@@ -246,7 +246,7 @@ def test_the_atlas_is_that_of_the_store_and_leads_to_lists(server, store):
 
 
 def test_the_atlas_is_computed_once_and_says_how_far_it_is(store, monkeypatch):
-    monkeypatch.setattr(background_jobs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(store_document, "_PATIENCE", 0.05)
     gate, real, reads = threading.Event(), Shard.table, []
 
     def slow(self, name, columns=None, rows=None):
@@ -285,7 +285,7 @@ def test_an_atlas_takes_in_shards_that_are_finished_later(tmp_path):
 
 
 def test_a_result_is_computed_once_and_a_failure_is_not_kept(monkeypatch):
-    monkeypatch.setattr(background_jobs, "_KEPT", 2)
+    monkeypatch.setattr(store_document, "_KEPT", 2)
     calls = []
 
     def make(watch):
@@ -303,7 +303,7 @@ def test_a_result_is_computed_once_and_a_failure_is_not_kept(monkeypatch):
 
 
 def test_closing_ends_what_is_computed(monkeypatch):
-    monkeypatch.setattr(background_jobs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(store_document, "_PATIENCE", 0.05)
     ended = threading.Event()
 
     def make(watch):

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 import flaxattn as fa
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_scale import (
+from flaxattn.views.figures.figure_style import (
     diverging,
     even_colours,
     head_colour,
@@ -22,9 +22,9 @@ from flaxattn.views.figures.figure_scale import (
     weight_colours,
 )
 from flaxattn.views.figures.plot_atlas import EFFECTS, SHARES
-from flaxattn.views.figures.plot_head_effects import plot_head_values
+from flaxattn.views.figures.plot_head_numbers import plot_head_values
 from flaxattn.views.figures.plot_neuron import TOP_DIMENSIONS
-from flaxattn.views.payloads.asset_files import read_asset
+from flaxattn.views.payloads.page_encoding import read_asset
 
 
 def blended(low: str, high: str, share: float) -> list[int]:

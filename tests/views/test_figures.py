@@ -13,8 +13,8 @@ from matplotlib import font_manager
 
 from flaxattn.errors import InputError
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures import figure_text
-from flaxattn.views.figures.figure_text import drawable, write_title
+from flaxattn.views.figures import figure_style
+from flaxattn.views.figures.figure_style import drawable, write_title
 from flaxattn.views.figures.plot_heads import plot_heads
 
 HOSTILE = ["$x_1$", "$", "\\frac{", "_", "😀", "日本", "\u202eש", "a\nb\x00", "\ud800", "", "</b>"]
@@ -168,12 +168,12 @@ def chinese_font(tmp_path):
     before = list(known.ttflist)
     known.ttflist[:] = [font for font in before if font.name.startswith("DejaVu")]
     known.addfont(tmp_path / "two.ttf")
-    figure_text._fonts.cache_clear()
-    figure_text._font_of.cache_clear()
+    figure_style._fonts.cache_clear()
+    figure_style._font_of.cache_clear()
     yield "Two Characters"
     known.ttflist[:] = before
-    figure_text._fonts.cache_clear()
-    figure_text._font_of.cache_clear()
+    figure_style._fonts.cache_clear()
+    figure_style._font_of.cache_clear()
 
 
 def test_characters_are_drawn_in_any_font_that_has_them(peaked, chinese_font):

@@ -16,7 +16,7 @@ from flaxattn.measures.claims import Claim, TopText
 from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, judged_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

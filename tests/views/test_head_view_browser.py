@@ -11,7 +11,7 @@ import pytest
 from page_payload import decode_weights, payload_of
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser

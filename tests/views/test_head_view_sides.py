@@ -13,7 +13,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import cross_measures
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
-from flaxattn.views.payloads.encoded_weights import choose_precision
+from flaxattn.views.payloads.page_encoding import choose_precision
 from flaxattn.views.trace_views import head_view
 
 

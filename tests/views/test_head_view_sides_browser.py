@@ -13,7 +13,7 @@ import pytest
 from drawn_figures import svg_texts
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 from flaxattn.views.trace_views import head_view
 
 pytestmark = pytest.mark.browser

@@ -24,10 +24,9 @@ from flaxattn.store.find_texts import StoredText
 from flaxattn.store.head_numbers import Ranking, SideStatistics
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import add_data
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.store_document import message_page
-from flaxattn.views.text_list import ListQuery, TextList
-from flaxattn.views.texts_page import TextsPage, texts_page
+from flaxattn.views.texts_page import ListQuery, TextList, TextsPage, texts_page
 from flaxattn.views.trace_views import head_view, text_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

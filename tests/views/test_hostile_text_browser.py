@@ -16,7 +16,7 @@ import pytest
 from drawn_figures import svg_texts
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import head_view, text_view
 
 STRANGERS = "return document.querySelectorAll('img, iframe, object, svg:not(.gold-lines)').length"

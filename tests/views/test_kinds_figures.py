@@ -14,7 +14,7 @@ from flaxattn.attribution.ablation import HeadEffects
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_values
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_scale import diverging
+from flaxattn.views.figures.figure_style import diverging
 
 LENGTH = 4
 

@@ -14,7 +14,7 @@ import flaxattn as fa
 from flaxattn.measures.head_measures import head_measures
 from flaxattn.measures.head_similarity import head_distances
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 
 pytestmark = pytest.mark.browser
 PAINTED = "document.querySelectorAll('#level-model .cell:not([data-painted])').length === 0"

@@ -12,7 +12,7 @@ import pytest
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import head_view, neuron_view
 
 pytestmark = pytest.mark.browser

@@ -14,8 +14,8 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.models.rnn import RnnLM
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.views.payloads.encoded_weights import Blocks
 from flaxattn.views.payloads.neuron_payload import explain, require_neuron, shape_neuron
+from flaxattn.views.payloads.page_encoding import Blocks
 from flaxattn.views.payloads.side_payload import recorded
 
 ALL = fa.Capture(weights=True, query=True, key=True, value=True, head_output=True)

@@ -13,7 +13,7 @@ import view_cases
 
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import ERROR
+from flaxattn.views.payloads.page_encoding import ERROR
 from flaxattn.views.trace_views import compare_view, head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from page_payload import decode_weights
 
 from flaxattn.errors import InputError
-from flaxattn.views.payloads import encoded_weights
+from flaxattn.views.payloads import page_encoding
 
 WEIGHTS = arrays.arrays(
     np.float32,
@@ -31,9 +31,9 @@ WEIGHTS = arrays.arrays(
 @example(np.full((1, 1, 3), 1e-8, np.float32))
 def test_float16_round_trip(weights):
     decoded = decode_weights(
-        encoded_weights.encode_weights(weights, "float16"), "float16", weights.shape
+        page_encoding.encode_weights(weights, "float16"), "float16", weights.shape
     )
-    assert np.abs(decoded - weights).max() <= encoded_weights.ERROR["float16"]
+    assert np.abs(decoded - weights).max() <= page_encoding.ERROR["float16"]
 
 
 @given(WEIGHTS)
@@ -42,10 +42,8 @@ def test_float16_round_trip(weights):
 @example(np.full((1, 1, 3), 0.99976, np.float32))
 @example(np.full((1, 1, 3), 2.45 * 2**-24, np.float32))
 def test_uint8_round_trip(weights):
-    decoded = decode_weights(
-        encoded_weights.encode_weights(weights, "uint8"), "uint8", weights.shape
-    )
-    bound = encoded_weights.ERROR["uint8"] * weights.max(-1, keepdims=True)
+    decoded = decode_weights(page_encoding.encode_weights(weights, "uint8"), "uint8", weights.shape)
+    bound = page_encoding.ERROR["uint8"] * weights.max(-1, keepdims=True)
     assert (np.abs(decoded - weights) <= bound + 2**-24).all()
 
 
@@ -56,9 +54,9 @@ def test_uint8_round_trip(weights):
 @example(np.array([[[0.5, np.nan], [np.nan, np.nan]]], np.float32))
 def test_uint11_round_trip(weights):
     decoded = decode_weights(
-        encoded_weights.encode_weights(weights, "uint11"), "uint11", weights.shape
+        page_encoding.encode_weights(weights, "uint11"), "uint11", weights.shape
     )
-    bound = encoded_weights.ERROR["uint11"] * np.nan_to_num(weights).max(-1, keepdims=True)
+    bound = page_encoding.ERROR["uint11"] * np.nan_to_num(weights).max(-1, keepdims=True)
     np.testing.assert_array_equal(np.isnan(decoded), np.isnan(weights))
     faintest = 2.0**-133 / 4092  # half a step of the smallest bfloat16
     assert (np.nan_to_num(np.abs(decoded - weights)) <= 1.001 * bound + faintest + 2**-149).all()
@@ -66,7 +64,7 @@ def test_uint11_round_trip(weights):
 
 def test_uint8_keeps_the_shape_of_a_faint_row():
     row = np.array([[[0.004, 0.002, 0.001, 0.0]]], np.float32)
-    decoded = decode_weights(encoded_weights.encode_weights(row, "uint8"), "uint8", row.shape)
+    decoded = decode_weights(page_encoding.encode_weights(row, "uint8"), "uint8", row.shape)
     assert decoded == pytest.approx(row, rel=0.01)
 
 
@@ -74,18 +72,18 @@ def test_uint8_keeps_the_shape_of_a_faint_row():
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 4, 5), (1, 2, 7, 7)])
 def test_forecast_of_the_size_is_exact(precision, shape):
     layers = np.zeros(shape, np.float32)
-    blocks = encoded_weights.Blocks()
+    blocks = page_encoding.Blocks()
     for number, layer in enumerate(layers):
-        blocks.put(str(number), encoded_weights.encode_weights(layer, precision))
+        blocks.put(str(number), page_encoding.encode_weights(layer, precision))
     written = blocks.size
-    assert encoded_weights.payload_bytes(shape, precision) == written
+    assert page_encoding.payload_bytes(shape, precision) == written
 
 
 def test_precision_is_chosen_by_size():
-    assert encoded_weights.choose_precision((12, 12, 128, 128), None) == "uint11"
-    assert encoded_weights.choose_precision((12, 12, 256, 256), None) == "uint8"
-    assert encoded_weights.choose_precision((12, 12, 256, 256), "float16") == "float16"
-    assert encoded_weights.choose_precision((12, 12, 512, 512), None) == "uint8"
+    assert page_encoding.choose_precision((12, 12, 128, 128), None) == "uint11"
+    assert page_encoding.choose_precision((12, 12, 256, 256), None) == "uint8"
+    assert page_encoding.choose_precision((12, 12, 256, 256), "float16") == "float16"
+    assert page_encoding.choose_precision((12, 12, 512, 512), None) == "uint8"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +107,14 @@ def test_precision_is_chosen_by_size():
 )
 def test_pages_that_would_kill_a_browser_are_refused(shape, asked, message):
     with pytest.raises(InputError, match=message):
-        encoded_weights.choose_precision(shape, asked)
+        page_encoding.choose_precision(shape, asked)
 
 
 @given(st.text())
 @example("</script><!--\u2028\u2029&\x00")
 @example("\ud800")
 def test_script_json_is_harmless_and_complete(text):
-    written = encoded_weights.script_json({"text": text})
+    written = page_encoding.script_json({"text": text})
     assert written.isascii()
     assert not set(written) & set("<>&")
     assert json.loads(written) == {"text": text}
@@ -124,13 +122,13 @@ def test_script_json_is_harmless_and_complete(text):
 
 def test_script_json_refuses_what_is_no_json():
     with pytest.raises(ValueError, match="Out of range"):
-        encoded_weights.script_json({"x": float("nan")})
+        page_encoding.script_json({"x": float("nan")})
 
 
 @given(st.text())
 @example("\x00\x1f\x7f\x80\x9f\ud800")
 def test_visible_text_has_no_control_characters(text):
-    shown = encoded_weights.visible(text)
+    shown = page_encoding.visible(text)
     assert not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in shown)
     shown.encode("utf-8")
 
@@ -146,4 +144,4 @@ def test_visible_text_has_no_control_characters(text):
     ],
 )
 def test_visible_text(text, shown):
-    assert encoded_weights.visible(text) == shown
+    assert page_encoding.visible(text) == shown

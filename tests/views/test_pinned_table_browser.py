@@ -7,7 +7,7 @@ import pytest
 from hostile_texts import SHAPES, texts
 
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

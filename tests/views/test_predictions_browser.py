@@ -19,7 +19,7 @@ from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import visible
+from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import compare_view, head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

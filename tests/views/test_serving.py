@@ -24,7 +24,7 @@ from flaxattn.store.shard import Shard
 from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views import serving as server_module
-from flaxattn.views import text_list
+from flaxattn.views import texts_page
 from flaxattn.views.serving import TextServer
 
 COUNT, PER_SHARD = 2000, 100
@@ -96,7 +96,7 @@ def test_a_page_of_texts_reads_its_own_rows_only(server, reads):
 
 
 def test_a_search_reads_each_table_once_and_no_further_than_it_must(server, reads, monkeypatch):
-    monkeypatch.setattr(text_list, "MOST_HITS", 149)
+    monkeypatch.setattr(texts_page, "MOST_HITS", 149)
     text = ask(server, "/?q=IS+odd&page=2")[2]
     assert rows(text) == list(range(101, 201, 2))
     assert [shard for shard, _ in reads] == [0, 1, 2, 1]  # at last the rows that are shown

@@ -19,7 +19,7 @@ from flaxattn.store.shard import Shard
 from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views.store_pages import StorePages
-from flaxattn.views.text_list import ListQuery
+from flaxattn.views.texts_page import ListQuery
 from flaxattn.views.trace_views import head_view
 
 PER_SHARD = 100

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from flaxattn.views.figures.plot_head_effects import plot_head_values
+from flaxattn.views.figures.plot_head_numbers import plot_head_values
 
 VALUES = {"entropy": np.zeros((2, 2))}
 

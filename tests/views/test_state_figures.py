@@ -14,8 +14,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_values
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_scale import head_colour
-from flaxattn.views.figures.figure_text import format_number, format_weight
+from flaxattn.views.figures.figure_style import format_number, format_weight, head_colour
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_neuron import TOP_DIMENSIONS
 from flaxattn.views.figures.plot_state import plot_state

@@ -7,7 +7,7 @@ import pytest
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import add_data
-from flaxattn.views.payloads.asset_files import read_asset
+from flaxattn.views.payloads.page_encoding import read_asset
 from flaxattn.views.trace_views import atlas_view, head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

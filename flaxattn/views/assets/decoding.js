@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
-// From the blocks of a payload to numbers, as `payloads/encoded_weights.py` encodes them.
+// From the blocks of a payload to numbers, as `payloads/page_encoding.py` encodes them.
 
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_`{|}~";
 
 /**
  * Decode base85 text, five characters for four bytes; a last group of n characters is n - 1 bytes.
- * @param {string} text of a length that `payloads/packed_blocks.py` writes
+ * @param {string} text of a length that `payloads/page_encoding.py` writes
  * @returns {Uint8Array<ArrayBuffer>}
  */
 function decodeBase85(text) {

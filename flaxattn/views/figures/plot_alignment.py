@@ -24,14 +24,13 @@ from flaxattn.measures.word_alignment import (
     word_weights,
 )
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_text import token_labels
+from flaxattn.views.figures.figure_style import shown_once, token_labels
 from flaxattn.views.figures.plot_heads import (
     add_scale,
     draw_map,
     map_axes,
     write_tokens,
 )
-from flaxattn.views.figures.shown_once import shown_once
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,12 +19,23 @@ from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.store.open_store import Store
 from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_scale import even_colours, ink_on, page_colours
-from flaxattn.views.figures.figure_text import format_effect, format_measure, write_title
-from flaxattn.views.figures.shown_once import shown_once
-from flaxattn.views.payloads.claim_marks import FAMILIES, claim_marks
-from flaxattn.views.payloads.weight_kinds import Given, measured_as, one_kind
-from flaxattn.views.payloads.weight_payload import Effects, read_effects
+from flaxattn.views.figures.figure_style import (
+    even_colours,
+    format_effect,
+    format_measure,
+    ink_on,
+    page_colours,
+    shown_once,
+    write_title,
+)
+from flaxattn.views.payloads.claim_payload import FAMILIES, claim_marks
+from flaxattn.views.payloads.weight_payload import (
+    Effects,
+    Given,
+    measured_as,
+    one_kind,
+    read_effects,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

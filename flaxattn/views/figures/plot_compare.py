@@ -19,12 +19,15 @@ from flaxattn.measures.head_measures import HeadValues, head_values
 from flaxattn.store.open_store import Store
 from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import hatch_missing
-from flaxattn.views.figures.figure_scale import even_colours
-from flaxattn.views.figures.figure_text import token_labels, write_title
+from flaxattn.views.figures.figure_style import even_colours, shown_once, token_labels, write_title
 from flaxattn.views.figures.plot_atlas import add_bar, unit
-from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
-from flaxattn.views.figures.shown_once import shown_once
+from flaxattn.views.figures.plot_heads import (
+    add_scale,
+    draw_map,
+    hatch_missing,
+    map_axes,
+    write_tokens,
+)
 from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:

@@ -1,37 +1,120 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of attention for papers and reports, in matplotlib.
+"""Figures of attention: maps of heads, and a thumbnail of every head of a model."""
 
-A figure shows weights as they are: nothing is smoothed, scaled or left out unless it is requested
-and written on the figure. Pages to explore are in `flaxattn.views`.
-"""
-
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.trace.record import AttentionRecord, choose
+from flaxattn.trace.record import AttentionRecord, choose, layer_weights, without_first
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import Maps, hatch_missing, read_maps
-from flaxattn.views.figures.figure_scale import (
+from flaxattn.views.figures.figure_style import (
     even_colours,
+    font_families,
     is_weight_scale,
     marks_of,
     page_colours,
+    shown_once,
+    token_labels,
     weight_colours,
+    write_title,
 )
-from flaxattn.views.figures.figure_text import font_families, token_labels, write_title
-from flaxattn.views.figures.shown_once import shown_once
-from flaxattn.views.payloads.side_payload import one_side
-from flaxattn.views.payloads.weight_kinds import Given
+from flaxattn.views.payloads.side_payload import one_side, recorded
+from flaxattn.views.payloads.weight_payload import Given, one_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+MISSING = "#d1480f"  # NaN, where a hatch would be too fine to be seen
+
+
+@dataclasses.dataclass(frozen=True)
+class Maps:
+    """Weights of some heads as they are drawn.
+
+    Attributes:
+        values: Between 0 and 1, or -1 and 1; NaN where they are.
+        label: What they are.
+        peaks: What 1 stands for in each layer.
+        shares: Whether rows sum to one, so that 1 is a weight of one.
+        signed: Whether any is negative.
+    """
+
+    values: Float[np.ndarray, "L H Q K"]
+    label: str = "attention weight"
+    peaks: Sequence[float] = ()
+    shares: bool = True
+    signed: bool = False
+
+    def scales(self, layers: int) -> list[str]:
+        """The value that 1 stands for in each layer, such as `1 = 4.912`; empty for 1 itself."""
+        scales = ["" if self.shares else f"1 = {peak:.4g}" for peak in self.peaks]
+        return scales or [""] * layers
+
+    def titles(self, layers: Sequence[int], heads: Sequence[int]) -> list[list[str]]:
+        """Titles of the maps: head, the value that 1 stands for, and the number of NaN."""
+        scales = [f"\n{scale}" if scale else "" for scale in self.scales(len(layers))]
+        missing = np.isnan(self.values).sum((2, 3))
+        return [
+            [
+                f"layer {layer}, head {head}{scales[i]}{missing_note(int(missing[i, j]))}"
+                for j, head in enumerate(heads)
+            ]
+            for i, layer in enumerate(layers)
+        ]
+
+    def without_first(self) -> "Maps":
+        """Without the first key; shares are scaled up to a sum of one."""
+        if self.shares:
+            return dataclasses.replace(self, values=without_first(self.values))
+        rest = self.values.copy()
+        rest[..., 0] = np.where(np.isnan(rest[..., 0]), np.nan, 0)
+        return dataclasses.replace(self, values=rest)
+
+
+def read_maps(
+    trace: Trace,
+    given: Given | None,
+    sequence: int,
+    side: str | None,
+    record: AttentionRecord,
+    layers: Sequence[int],
+    heads: Sequence[int],
+) -> Maps:
+    """The maps of some heads: attention, or the one kind of weights that is given."""
+    kind = one_kind(trace, given)
+    places = [record.heads.index(head) for head in heads]
+    if kind is None:
+        return Maps(layer_weights(record, layers, allow_nan=True)[:, places])
+    name = side or next(iter(recorded(trace)))
+    if name not in kind.sides:
+        raise InputError(
+            f"weights[{kind.name!r}] are of {', '.join(kind.sides)}; drawn is {name}.\n"
+            f"Choose the side: side={next(iter(kind.sides))!r}."
+        )
+    scaled = kind.scaled(name, trace.place(sequence), record, layers)
+    values = np.repeat(scaled.values, len(record.heads), 1) if scaled.common else scaled.values
+    label = f"{kind.label}\n{scaled.unit}"
+    peaks = scaled.peaks.tolist()
+    return Maps(values[:, places], label, peaks, scaled.shares, scaled.signed)
+
+
+def missing_note(count: int) -> str:
+    """A line of a title that explains the hatched cells."""
+    return f"\nhatched: {count:,} {'is' if count == 1 else 'are'} NaN" if count else ""
+
+
+def hatch_missing(ax: "Axes", values: np.ndarray) -> None:
+    """Let a hatch show where an image has no number: behind it, since NaN is not painted."""
+    if np.isnan(values).any():
+        ax.patch.set(facecolor="white", edgecolor="#8a8a8a", hatch="////////", linewidth=0)
+
 
 _MOST_MAPS = 256
 _MOST_LABELS = 128
@@ -260,3 +343,146 @@ def add_scale(axes: np.ndarray, label: str = "attention weight") -> None:
         bar.set_ticks(marks, labels=names)
     bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)
+
+
+_CELLS = 128  # along a side of a thumbnail, at most, as in the page
+_INCH = 0.62  # that a thumbnail takes
+_BETWEEN = "#d8d8d8"
+
+
+@shown_once
+@check_arguments()
+def plot_model(
+    trace: Trace,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    sequence: int = 0,
+    ax: "Axes | None" = None,
+    *,
+    side: str | None = None,
+    exclude_first: bool = False,
+    weights: Given | None = None,
+) -> "Figure":
+    """Draw the attention of every head as a thumbnail: queries down, keys across.
+
+    Colours are those of `plot_heads`. Above 128 positions a square of a thumbnail is the largest
+    weight of a block of queries and keys, which the figure says. What is NaN is red, which it says
+    too.
+
+    >>> import flaxattn as fa
+    >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
+    >>> figure = fa.plot_model(trace, layers=[0, 1])
+    >>> figure.savefig("model.png")
+
+    Args:
+        trace: With weights `[L, B, H, Q, K]`.
+        layers: Layers to draw, by their numbers; default all.
+        heads: Heads to draw, by their numbers; default all.
+        sequence: Which sequence of the batch; its padding is cut away.
+        ax: Axes to draw into, for figures of your own.
+        side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
+        exclude_first: Whether the first key is left out and rows are renormalised.
+        weights: Drawn in place of attention, as in `plot_heads`.
+
+    Returns:
+        The figure, to be shown or saved.
+
+    Raises:
+        InputError: If the trace holds no weights, or there is no such side, layer, head or
+            sequence, `exclude_first` meets a window of keys, or `weights` do not fit.
+    """
+    record, _, _ = one_side(trace, sequence, side)
+    rows, columns = choose(layers, record.layers, "layer"), choose(heads, record.heads, "head")
+    maps = read_maps(trace, weights, sequence, side, record, rows, columns)
+    title = " · ".join(part for part in (trace.model, side or "") if part)
+    if exclude_first:
+        if record.key_window is not None:
+            record.require_whole("Leaving out the first token")
+        notes = "first token out, renormalised" if maps.shares else "first token out"
+        maps, title = maps.without_first(), f"{title} {notes}".strip()
+    return draw_thumbnails(maps, rows, columns, title, ax)
+
+
+def draw_thumbnails(
+    maps: Maps,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    title: str,
+    ax: "Axes | None",
+) -> "Figure":
+    """Draw weights as a grid of thumbnails."""
+    pooled, block = _pooled(maps.values)
+    own = ax if ax is not None else _axes(*pooled.shape[:2])
+    picture, across, down = mosaic(pooled)
+    own.set_facecolor(_BETWEEN)
+    image = own.imshow(picture, **weight_colours(signed=maps.signed), aspect="auto")
+    image.set_interpolation("antialiased")
+    missing = int(np.isnan(maps.values).sum())
+    if missing:
+        _mark_missing(own, pooled)
+    own.set_xticks(across, [str(head) for head in heads])
+    own.set_yticks(down, [str(layer) for layer in layers])
+    own.tick_params(length=0, labelsize=7)
+    own.set_xlabel("head", fontsize=8)
+    own.set_ylabel("layer", fontsize=8)
+    notes = f"each square: the largest of {block} weights" if block else ""
+    gaps = f"red: {missing:,} {'is' if missing == 1 else 'are'} NaN" if missing else ""
+    write_title(own, " — ".join(filter(None, (title, notes, gaps))))
+    for spine in own.spines.values():
+        spine.set_visible(False)
+    if ax is None:
+        add_scale(np.array([[own]]), maps.label)
+    figure: Any = own.figure
+    return figure
+
+
+def _mark_missing(ax: "Axes", pooled: Float[np.ndarray, "L H q k"]) -> None:
+    """Hatch NaN cells, but not the gaps between thumbnails."""
+    from matplotlib.colors import ListedColormap
+
+    gaps, _, _ = mosaic(np.where(np.isnan(pooled), 1, np.nan))
+    paint = ListedColormap([MISSING])
+    ax.imshow(gaps, cmap=paint, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+
+
+def mosaic(
+    maps: Float[np.ndarray, "L H Q K"],
+) -> tuple[Float[np.ndarray, "Y X"], list[float], list[float]]:
+    """Maps put beside each other with NaN between them.
+
+    Returns:
+        The picture, and where the middles of its columns and rows of maps are.
+    """
+    layers, heads, queries, keys = maps.shape
+    gap = max(1, round(0.06 * max(queries, keys)))
+    padded = np.full((layers, heads, queries + gap, keys + gap), np.nan, np.float32)
+    padded[:, :, :queries, :keys] = maps
+    picture = padded.swapaxes(1, 2).reshape(layers * (queries + gap), heads * (keys + gap))
+    across = [i * (keys + gap) + (keys - 1) / 2 for i in range(heads)]
+    down = [i * (queries + gap) + (queries - 1) / 2 for i in range(layers)]
+    return picture[:-gap, :-gap], across, down
+
+
+def _pooled(weights: Float[np.ndarray, "L H Q K"]) -> tuple[Float[np.ndarray, "L H q k"], str]:
+    """The largest weight of each block, as in `assets/pool.js`, so that no faint line is lost.
+
+    Returns:
+        The weights, with NaN before all others, and the size of a block; empty where it is one
+        weight.
+    """
+    notes = []
+    for axis in (2, 3):
+        size = weights.shape[axis]
+        count = min(size, _CELLS)
+        starts = -(-np.arange(count) * size // count)  # the first i with i * count // size
+        kinds = [np.maximum.reduceat(kind, starts, axis) for kind in (weights, -weights)]
+        weights = np.where(kinds[1] > kinds[0], -kinds[1], kinds[0])
+        notes.append(f"{-(-size // count)}")
+    return weights, "" if notes == ["1", "1"] else " × ".join(notes)
+
+
+def _axes(layers: int, heads: int) -> "Axes":
+    import matplotlib.pyplot as plt
+
+    size = (max(2.6, _INCH * heads) + 1.0, max(1.2, _INCH * layers) + 0.7)
+    return plt.subplots(figsize=size, layout="constrained")[1]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from flaxattn.views.figures.figure_scale import head_colour, page_colours
-from flaxattn.views.figures.figure_text import (
+from flaxattn.views.figures.figure_style import (
     drawable_lines,
     font_families,
     format_weight,
+    head_colour,
+    page_colours,
     token_labels,
     wrap_lines,
 )

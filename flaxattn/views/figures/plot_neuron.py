@@ -18,15 +18,17 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.rotary_pairs import RotaryPairs, rotary_pairs
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_scale import even_colours, ink_on, weight_colours
-from flaxattn.views.figures.figure_text import (
+from flaxattn.views.figures.figure_style import (
+    even_colours,
     format_number,
     format_weight,
+    ink_on,
+    shown_once,
     token_labels,
+    weight_colours,
     write_title,
 )
 from flaxattn.views.figures.plot_heads import write_tokens
-from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.payloads.neuron_payload import explain
 from flaxattn.views.payloads.side_payload import one_side
 

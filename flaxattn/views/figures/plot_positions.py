@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.views.figures.figure_scale import even_colours
-from flaxattn.views.figures.shown_once import shown_once
+from flaxattn.views.figures.figure_style import even_colours, shown_once
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

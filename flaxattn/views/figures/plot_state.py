@@ -15,21 +15,20 @@ import numpy as np
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import SIDES
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import Maps
-from flaxattn.views.figures.figure_text import token_labels
+from flaxattn.views.figures.figure_style import shown_once, token_labels
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_heads import (
+    Maps,
     add_scale,
     draw_heads,
     draw_map,
     draw_pins,
+    draw_thumbnails,
     map_axes,
     write_tokens,
 )
 from flaxattn.views.figures.plot_lines import draw_lines, lines_size
-from flaxattn.views.figures.plot_model import draw_thumbnails
 from flaxattn.views.figures.plot_neuron import plot_neuron, read_neuron, usual_query
-from flaxattn.views.figures.shown_once import shown_once
 from flaxattn.views.figures.state_selection import (
     Shown,
     picked_weights,
@@ -38,11 +37,10 @@ from flaxattn.views.figures.state_selection import (
     shown_layer,
     word_groups,
 )
-from flaxattn.views.payloads.gold_payload import OFF
+from flaxattn.views.payloads.claim_payload import OFF
 from flaxattn.views.payloads.page_state import check_position, check_state
 from flaxattn.views.payloads.side_payload import one_side, recorded, side_texts
-from flaxattn.views.payloads.weight_kinds import Given, read_kinds
-from flaxattn.views.payloads.weight_payload import Effects
+from flaxattn.views.payloads.weight_payload import Effects, Given, read_kinds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.trace.record import AttentionRecord, choose
 from flaxattn.trace.trace import Trace
-from flaxattn.views.figures.figure_maps import Maps, read_maps
+from flaxattn.views.figures.plot_heads import Maps, read_maps
 from flaxattn.views.payloads.page_state import check_position
 from flaxattn.views.payloads.side_payload import one_side, recorded, side_texts
-from flaxattn.views.payloads.weight_kinds import RAW, Given
+from flaxattn.views.payloads.weight_payload import RAW, Given
 
 # Headings of the two columns, as `SIDES` in `assets/sides.js`; of one self-attention the last.
 HEADINGS = {

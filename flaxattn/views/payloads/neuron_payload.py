@@ -20,7 +20,7 @@ from flaxattn.kernels import reference
 from flaxattn.kernels.contract import Capture
 from flaxattn.trace.record import FIELDS, AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import Blocks, characters
+from flaxattn.views.payloads.page_encoding import Blocks, characters
 
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16

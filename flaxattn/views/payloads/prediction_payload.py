@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import Blocks, visible
+from flaxattn.views.payloads.page_encoding import Blocks, visible
 
 # Where a token of a text stands to what is predicted. A row of cross-attention stands beside what
 # was generated from it.

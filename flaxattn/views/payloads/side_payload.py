@@ -27,8 +27,8 @@ from flaxattn.measures.head_measures import (
 from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.encoded_weights import Blocks, Precision, encode_weights, visible
 from flaxattn.views.payloads.neuron_payload import shape_neuron
+from flaxattn.views.payloads.page_encoding import Blocks, Precision, encode_weights, visible
 
 ALL = "all"
 # Texts on the left (queries) and on the right (keys) of each side. A row of cross-attention stands

@@ -24,7 +24,7 @@ from flaxattn.commands.head_request import (
     TextColumn,
     Truncate,
 )
-from flaxattn.commands.option_lists import named
+from flaxattn.commands.options import named
 from flaxattn.commands.report_run import Out, Overwrite, ReportRun
 
 _SMALLEST = 0.001  # p-values below it are printed as below it
@@ -78,7 +78,7 @@ def faithfulness(
     """
     from flaxattn.attribution.faithfulness import DEFAULT_KINDS, KINDS
     from flaxattn.commands.ablate import model_head
-    from flaxattn.commands.report_printing import print_files
+    from flaxattn.commands.report_run import print_files
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.reports.faithfulness import faithfulness_report

@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from flaxattn.commands.head_request import Truncate
-from flaxattn.commands.standard_input import IsText
-from flaxattn.commands.text_arguments import AsJson, TextFiles, Texts, named_texts
-from flaxattn.commands.text_lines import cost, progress
+from flaxattn.commands.text_arguments import (
+    AsJson,
+    IsText,
+    TextFiles,
+    Texts,
+    cost,
+    named_texts,
+    progress,
+)
 from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
 from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.fill_mask import Filling
+
 
 MODEL = "tiny-bert"
 
