@@ -111,11 +111,11 @@ def lengths():
     import jax
 
     import flaxattn as fa
-    from flaxattn.models.gpt2 import GPT2LM
+    from flaxattn.models.decoder import DecoderLM
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
     config = fa.GPT2Config()
-    module = GPT2LM(config)
+    module = DecoderLM(config)
     params = jax.jit(module.init)(jax.random.key(0), ids(1, 1))["params"]
     model = PretrainedDecoder(module, params, None, config)
     for length in (256, 512, 1000):

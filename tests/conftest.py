@@ -221,7 +221,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 
-    from flaxattn.models.gpt2 import GPT2LM
+    from flaxattn.models.decoder import DecoderLM
     from flaxattn.models.gpt2_config import GPT2Config
     from flaxattn.pretrained import model_directory
     from flaxattn.text.tokenizer import Tokenizer
@@ -245,7 +245,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
         bos_token_id=0,
         eos_token_id=0,
     )
-    module, noise = GPT2LM(config), np.random.default_rng(3)
+    module, noise = DecoderLM(config), np.random.default_rng(3)
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)["model"]
     layers, words = params["decoder"]["layers"], params["words"]["embedding"]

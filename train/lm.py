@@ -24,6 +24,7 @@ from jaxtyping import Float32, Int, Int32
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
@@ -42,7 +43,6 @@ from flaxattn.train.corpus import (
 from flaxattn.train.documents import check_files
 from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks, read_plain
 from flaxattn.train.lm_model import (
-    LanguageModel,
     LanguageModelConfig,
     LanguageModelEvaluation,
     Samples,
@@ -198,7 +198,7 @@ def prepare(
 
 
 def build_task(
-    module: LanguageModel,
+    module: DecoderLM,
     recipe: LanguageModelRecipe,
     data: PreparedText,
     rows: TokenRows,

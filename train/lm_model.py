@@ -21,7 +21,6 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.decoder_types import Setting, switches
-from flaxattn.models.gpt2 import GPT2LM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub, model_directory
@@ -38,7 +37,6 @@ from flaxattn.train.report import RowChain, read_rows
 from flaxattn.train.state import LossFunction, Params, gather, place_batch
 
 LanguageModelConfig = GPT2Config | DecoderConfig
-LanguageModel = GPT2LM | DecoderLM
 _MULTIPLE = 8  # of the width of a feed-forward layer with a gate
 _GPT2_DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop")
 _DROPOUTS = ("attention_dropout", "residual_dropout", "embedding_dropout")
@@ -170,10 +168,9 @@ def end_of_text(tokenizer: Tokenizer) -> int:
     return number
 
 
-def build_module(config: LanguageModelConfig, recipe: LanguageModelRecipe) -> LanguageModel:
+def build_module(config: LanguageModelConfig, recipe: LanguageModelRecipe) -> DecoderLM:
     """The model; attention records nothing while it trains."""
-    kind: Any = GPT2LM if isinstance(config, GPT2Config) else DecoderLM
-    return kind(
+    return DecoderLM(
         dataclasses.replace(config, architectures=(config.language_model,)),
         dtype=jnp.dtype(recipe.dtype),
         capture=NOTHING,
@@ -182,7 +179,7 @@ def build_module(config: LanguageModelConfig, recipe: LanguageModelRecipe) -> La
     )
 
 
-def initial_parameters(module: LanguageModel, seed: int) -> Params:
+def initial_parameters(module: DecoderLM, seed: int) -> Params:
     """The parameters that a new model starts from, on the host.
 
     As published for GPT-2 (Radford et al. 2019 §2.3, and their code): normal, of
@@ -190,7 +187,7 @@ def initial_parameters(module: LanguageModel, seed: int) -> Params:
     residual stream is scaled by 1 / sqrt(2 L); biases 0; norms multiply by 1.
     """
     config, random = module.config, np.random.default_rng(seed)
-    plus_one = isinstance(config, DecoderConfig) and config.norm == "rms_plus_one"
+    plus_one = config.norm == "rms_plus_one"
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
 
     def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
@@ -207,7 +204,7 @@ def initial_parameters(module: LanguageModel, seed: int) -> Params:
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def loss_function(module: LanguageModel) -> LossFunction:
+def loss_function(module: DecoderLM) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes."""
 
     def loss(
@@ -287,7 +284,7 @@ class Samples:
 
     def __init__(
         self,
-        module: LanguageModel,
+        module: DecoderLM,
         tokenizer: Tokenizer,
         recipe: LanguageModelRecipe,
         heldout: TokenCorpus,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForSequenceClassification
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.layers import at_positions
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
@@ -155,7 +155,7 @@ def _prediction(
     position, removable = _position(model.module, row, plain, random), ~special
     if isinstance(model.module, MASKED_LM):
         row = _masked(model, row, int(position or 0))
-    if isinstance(model.module, CausalLM):
+    if isinstance(model.module, DecoderLM):
         removable[position:] = False
     elif position is not None and not isinstance(model.module, Seq2SeqLM):
         removable[position] = False
@@ -178,7 +178,7 @@ def _position(
     """Position that is predicted from."""
     if isinstance(module, MASKED_LM):
         return int(random.choice(plain))
-    if isinstance(module, CausalLM):
+    if isinstance(module, DecoderLM):
         return int(random.choice(plain[len(plain) // 2 :]))
     if isinstance(module, Seq2SeqLM):
         return row.lengths[1] // 2
@@ -215,7 +215,7 @@ def _check(
     second: Sequence[str] | None,
     labels: Sequence[int] | None,
 ) -> None:
-    known = (*CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
+    known = (*CLASSIFIERS, *MASKED_LM, DecoderLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which predicts no class or "

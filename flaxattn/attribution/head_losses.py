@@ -16,7 +16,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.losses import cross_entropy
 from flaxattn.models.seq2seq import Seq2SeqLM
@@ -232,7 +232,7 @@ def _check(
     labels: Sequence[int] | None,
     batch: int,
 ) -> None:
-    known = (*CLASSIFIERS, *MASKED_LM, CausalLM, Seq2SeqLM)
+    known = (*CLASSIFIERS, *MASKED_LM, DecoderLM, Seq2SeqLM)
     if not isinstance(model.module, known) or not model.masks():
         architecture = model.config.architectures[0]
         names = [kind.__name__ for kind in known[:-2]]

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.corpus.text_pairs import TextPair
 from flaxattn.errors import InputError
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import SITES
 from flaxattn.models.layers import at_positions
 from flaxattn.models.seq2seq import Seq2SeqLM
@@ -48,7 +48,7 @@ def scores_at(
     """
 
     def run(bound: Any, inputs: Mapping[str, Array]) -> Array:
-        if isinstance(module, CausalLM | Seq2SeqLM):
+        if isinstance(module, DecoderLM | Seq2SeqLM):
             hidden = bound.model(**inputs).last_hidden_state
             return bound.scores(at_positions(hidden, places[:, None])[:, 0])
         if isinstance(module, MASKED_LM):
@@ -448,7 +448,7 @@ def _check_lengths(
 def _check(
     model: Pretrained, pairs: Sequence[TextPair], metric: str, positions: str, batch: int
 ) -> None:
-    known = (CausalLM, Seq2SeqLM, *MASKED_LM, *CLASSIFIERS)
+    known = (DecoderLM, Seq2SeqLM, *MASKED_LM, *CLASSIFIERS)
     if not isinstance(model.module, known) or not model.masks():
         raise InputError(
             f"{model.name!r} is a {model.config.architectures[0]}, which scores no answer that "

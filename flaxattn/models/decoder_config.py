@@ -9,7 +9,7 @@ What a `model_type` means for a field is said in `decoder_types`; this file read
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import CheckpointError, check_arguments
 from flaxattn.models.config_base import (
@@ -98,6 +98,9 @@ class DecoderConfig(HFConfig):
         further_settings: The whole `config.json` that it was read from; keys that are not fields
             are written back as they are.
     """
+
+    learned_positions: ClassVar[bool] = False
+    pruned_heads: ClassVar[tuple[tuple[int, ...], ...]] = ()
 
     model_type: str = "llama"
     vocab_size: int = 32000

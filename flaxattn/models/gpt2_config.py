@@ -7,7 +7,7 @@ This file knows `config.json`; it knows neither parameters nor modules.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flaxattn.errors import check_arguments
 from flaxattn.models.config_base import (
@@ -63,6 +63,21 @@ class GPT2Config(HFConfig):
     """
 
     activation_key: ClassVar[str] = "activation_function"
+    # A GPT-2 as a decoder: the same switches as those of `DecoderConfig`.
+    learned_positions: ClassVar[bool] = True
+    norm: ClassVar[Literal["layer"]] = "layer"
+    norm_places: ClassVar[Literal["before"]] = "before"
+    parallel_residual: ClassVar[bool] = False
+    gated: ClassVar[bool] = False
+    input_bias: ClassVar[bool] = True
+    output_bias: ClassVar[bool] = True
+    mlp_bias: ClassVar[bool] = True
+    head_norm: ClassVar[None] = None
+    query_pre_attn_scalar: ClassVar[None] = None
+    attn_logit_softcapping: ClassVar[None] = None
+    final_logit_softcapping: ClassVar[None] = None
+    sinks: ClassVar[bool] = False
+    scale_embedding: ClassVar[bool] = False
 
     vocab_size: int = 50257
     n_positions: int = 1024
@@ -132,9 +147,37 @@ class GPT2Config(HFConfig):
         return self.n_embd
 
     @property
-    def gated(self) -> bool:
-        """False: the feed-forward layer has no gate."""
-        return False
+    def norm_eps(self) -> float:
+        """Added to the variance in every LayerNorm."""
+        return self.layer_norm_epsilon
+
+    @property
+    def attention_dropout(self) -> float:
+        """Dropout on the attention weights."""
+        return self.attn_pdrop
+
+    @property
+    def residual_dropout(self) -> float:
+        """Dropout on both sub-layer outputs."""
+        return self.resid_pdrop
+
+    @property
+    def embedding_dropout(self) -> float:
+        """Dropout on the embeddings."""
+        return self.embd_pdrop
+
+    @property
+    def rotary(self) -> None:
+        """None: positions are embedded."""
+
+    @property
+    def local_rotary(self) -> None:
+        """None, as `rotary`."""
+
+    @property
+    def rotary_layers(self) -> tuple[bool, ...]:
+        """For each layer whether it has rotary positions: none has."""
+        return (False,) * self.n_layer
 
     @property
     def windows(self) -> tuple[int | None, ...]:

@@ -391,7 +391,8 @@ class Model(nn.Module):
     ) -> Stack:
         """Blocks with this model's settings."""
         if pruned:
-            variants = [{"pruned": heads} for heads in pruned]
+            rows = variants or [{}] * num_layers
+            variants = [{**row, "pruned": heads} for row, heads in zip(rows, pruned, strict=True)]
         return Stack(
             block,
             self.config,

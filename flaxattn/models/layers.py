@@ -124,6 +124,17 @@ def at_positions(
     return x if positions is None else jnp.take_along_axis(x, positions[..., None], axis=1)
 
 
+def at_last(
+    x: Float[Array, "B S E"], attention_mask: Int[Array, "B S"] | None
+) -> Float[Array, "B E"]:
+    """The last real position of every text, where a classifier reads it."""
+    if attention_mask is None:
+        return x[:, -1]
+    real = jnp.asarray(attention_mask).astype(bool)
+    last = real.shape[1] - 1 - real[:, ::-1].argmax(1)
+    return jnp.take_along_axis(x, last[:, None, None], axis=1, mode="clip")[:, 0]
+
+
 def activation(name: str, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Apply a named activation in float32: the bfloat16 gradient of GELU is many times slower."""
     if name not in ACTIVATIONS:

@@ -19,7 +19,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models.causal_lm import at_last
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
@@ -27,6 +26,7 @@ from flaxattn.models.layers import (
     Embedding,
     FeedForward,
     RMSNorm,
+    at_last,
     elementwise,
     layer_norm,
     real_positions,

@@ -18,8 +18,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Int
 
-from flaxattn.models.causal_lm import CausalLM, prompt_starts
-from flaxattn.models.decoder import DecoderLM
+from flaxattn.models.decoder import DecoderLM, prompt_starts
 from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import generation_loop
 from flaxattn.pretrained.decoding_settings import Decoding
@@ -64,13 +63,13 @@ def _start(
 
 def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
     """Positions before each prompt; those that follow a source have none."""
-    return prompt_starts(context) if isinstance(module, CausalLM) else None
+    return prompt_starts(context) if isinstance(module, DecoderLM) else None
 
 
 def _chunk(module: nn.Module, prompt: Array) -> int:
     """Positions of a prompt that are read at once: all of them, unless it is long."""
     length = prompt.shape[1]
-    whole = length <= _CHUNK or length % _CHUNK or not isinstance(module, CausalLM)
+    whole = length <= _CHUNK or length % _CHUNK or not isinstance(module, DecoderLM)
     return length if whole else _CHUNK
 
 
@@ -234,7 +233,9 @@ def stages(
         if until == room - length:
             room = min(length + most, 2 * room)
             wide = module.clone(cache_length=room)
-            now = _widened(now, room, module.config.windows if isinstance(module, CausalLM) else ())
+            now = _widened(
+                now, room, module.config.windows if isinstance(module, DecoderLM) else ()
+            )
         until = min(until + step, room - length)
     yield now
 

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from flaxattn.models import bert, decoder, decoder_types, gpt2, modernbert, rnn, seq2seq
+from flaxattn.models import bert, decoder, decoder_types, modernbert, rnn, seq2seq
 from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2 import GPT2ForSequenceClassification
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.modernbert import (
     ModernBertForMaskedLM,
@@ -49,7 +48,6 @@ ENCODER_CLASSIFIERS = (BertForSequenceClassification, ModernBertForSequenceClass
 """Those with a label for each text that read it from the first position, or from all."""
 CLASSIFIERS = (
     *ENCODER_CLASSIFIERS,
-    GPT2ForSequenceClassification,
     DecoderForSequenceClassification,
     rnn.RnnForSequenceClassification,
 )
@@ -95,7 +93,7 @@ class _ModelFamily(NamedTuple):
 _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
     BertConfig: _ModelFamily(lambda config: ENCODERS[config.model_type], bert.architectures_of),
     ModernBertConfig: _ModelFamily(lambda _: MODERNBERT, lambda _: modernbert.ARCHITECTURES),
-    GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, lambda _: gpt2.ARCHITECTURES),
+    GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, decoder.architectures),
     DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
     Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),
     T5Config: _ModelFamily(t5_names, seq2seq.architectures),

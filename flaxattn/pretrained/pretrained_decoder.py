@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import positions
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rotary import next_change
@@ -361,8 +361,7 @@ class PretrainedDecoder(ChatModel):
     @property
     def _length_matters(self) -> bool:
         """Whether rotary positions depend on the length of the text."""
-        c = self.config
-        return not isinstance(c, GPT2Config) and next_change(c, 1) is not None
+        return next_change(self.config, 1) is not None
 
     def _longest(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Length of the longest text, for every text, as upstream computes rotary positions.
@@ -379,7 +378,7 @@ class PretrainedDecoder(ChatModel):
         self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
     ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
         """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
-        if not isinstance(self.module, CausalLM):
+        if not isinstance(self.module, DecoderLM):
             writer = self.config.language_model
             raise InputError(
                 f"the model {self.name!r} is a {self.config.architectures[0]}, which writes no "

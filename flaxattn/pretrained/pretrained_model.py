@@ -22,7 +22,7 @@ from jaxtyping import Int
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.causal_lm import CausalLM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import UnstackedLayers, masks_of_heads
 from flaxattn.models.rnn_config import EncoderDecoderConfig
@@ -134,7 +134,7 @@ class Pretrained(abc.ABC):
     @property
     def writes(self) -> bool:
         """True where the model has the scores of a next token."""
-        return isinstance(self.module, CausalLM)
+        return isinstance(self.module, DecoderLM)
 
     @property
     def biased_scores(self) -> bool:

@@ -16,9 +16,8 @@ from small_models import drawn
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.decoder import DecoderLM
+from flaxattn.models.decoder import CausalDecoderLayer, DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2 import GPT2Layer
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 TEXTS = ["the cat sat on a mat and the cat", "a dog"]
@@ -161,7 +160,7 @@ def spread_of(model: Any, ids: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """
     hidden = model(input_ids=ids, output_hidden_states=True).hidden_states
     last = jax.tree.map(lambda a: jnp.asarray(a)[-1], model.params["model"]["decoder"]["layers"])
-    after = GPT2Layer(model.config).apply({"params": last}, jnp.asarray(hidden[-2]))
+    after = CausalDecoderLayer(model.config).apply({"params": last}, jnp.asarray(hidden[-2]))
     stream = np.asarray(after, np.float64)[0]
     centred = stream - stream.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1) + model.config.layer_norm_epsilon)

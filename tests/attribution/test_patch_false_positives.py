@@ -10,7 +10,7 @@ from small_models import WORDS, drawn
 
 import flaxattn as fa
 from flaxattn.measures.significance import adjusted
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 SEEDS, ALPHA = 20, 0.05
@@ -25,7 +25,7 @@ def config(gpt2: PretrainedDecoder) -> Any:
 
 
 def random_model(config: Any, tokenizer: Any, seed: int) -> PretrainedDecoder:
-    module = GPT2LM(config)
+    module = DecoderLM(config)
     params = drawn(module, np.ones((1, 2), np.int32), seed=seed)
     return PretrainedDecoder(module, params, tokenizer, config, "random")
 

@@ -17,7 +17,7 @@ from flaxattn.attribution import patching
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForSequenceClassification
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
@@ -26,7 +26,7 @@ from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 def lm(gpt2: PretrainedDecoder) -> PretrainedDecoder:
     """The small GPT-2 with its language-model head."""
     config: Any = gpt2.config
-    module = GPT2LM(config)
+    module = DecoderLM(config)
     params = drawn(module, np.ones((1, 2), np.int32))
     return PretrainedDecoder(module, params, gpt2.tokenizer, config, "small")
 

@@ -18,7 +18,7 @@ from intervention_models import around_one
 from small_models import drawn
 
 import flaxattn as fa
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 LAYERS, HEADS = 3, 4
@@ -38,7 +38,7 @@ def lm(gpt2: PretrainedDecoder) -> PretrainedDecoder:
     size = gpt2.tokenizer.vocab_size
     ends = {"bos_token_id": 1, "eos_token_id": 1}
     config = fa.GPT2Config(size, n_embd=16, n_layer=LAYERS, n_head=HEADS, n_positions=48, **ends)
-    module = GPT2LM(config)
+    module = DecoderLM(config)
     params = drawn(module, np.ones((1, 2), np.int32))
     params = jax.tree_util.tree_map_with_path(around_one, params)
     return PretrainedDecoder(module, params, gpt2.tokenizer, config, "random")
@@ -159,7 +159,7 @@ def without(model: Any, *names: str) -> PretrainedDecoder:
         layers[part] = layers[part] | {kernel: zeros}
     decoder = {"decoder": {"layers": layers}}
     params = {"model": model.params["model"] | decoder}
-    module = GPT2LM(model.config, remat=True)  # compiled anew, with what the fixture leaves out
+    module = DecoderLM(model.config, remat=True)  # compiled anew, with what the fixture leaves out
     return PretrainedDecoder(module, params, model.tokenizer, model.config, "linear")
 
 

@@ -16,14 +16,13 @@ from lrp_by_hand import HandMadeGPT2
 import flaxattn as fa
 from flaxattn.attribution.relevance import absorbed, input_relevance, relevance_rules
 from flaxattn.models.bert import BertLayer
-from flaxattn.models.decoder import RotaryDecoderLayer
-from flaxattn.models.gpt2 import GPT2LM, GPT2Layer
+from flaxattn.models.decoder import CausalDecoderLayer, DecoderLM
 from flaxattn.models.layer_stack import unstacked
 from flaxattn.models.layers import Dense, elementwise
 from flaxattn.models.modernbert import ModernBertLayer
 from flaxattn.models.seq2seq import DecoderLayer, EncoderLayer
 
-LAYERS = (BertLayer, RotaryDecoderLayer, GPT2Layer, ModernBertLayer, DecoderLayer, EncoderLayer)
+LAYERS = (BertLayer, CausalDecoderLayer, ModernBertLayer, DecoderLayer, EncoderLayer)
 OUTPUTS = ("logits", "start_logits", "last_hidden_state")
 CONSERVED = 1e-4  # of the sum of the sizes of what comes in
 CASES = [
@@ -137,7 +136,7 @@ def small_gpt2():
     config = fa.GPT2Config(
         vocab_size=11, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0
     )
-    module, rng = GPT2LM(config), np.random.default_rng(5)
+    module, rng = DecoderLM(config), np.random.default_rng(5)
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.ones((1, 2), np.int32))["params"]
     params = jax.tree.map(lambda s: rng.normal(0, 0.5, s.shape).astype(np.float32), shapes)
     return module, params

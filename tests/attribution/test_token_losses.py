@@ -12,7 +12,7 @@ from small_models import drawn, with_nan
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.models.bert import BertForMaskedLM, BertForSequenceClassification
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 
 TEXTS = ["the cat is very sad", "a b c", "very sad , the cat is a h ."]
 
@@ -26,7 +26,7 @@ def with_head(model: Any, kind: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def lm(gpt2: Any) -> Any:
-    return with_head(gpt2, GPT2LM)
+    return with_head(gpt2, DecoderLM)
 
 
 def of_tokens(model: Any, text: str, *changes: fa.Intervention) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_means_over_tokens_are_the_ablation(family: str, request: pytest.Fixture
         masks |= {"decoder": "decoder_head_mask", "cross": "cross_attn_head_mask"}
         second = ["very sad", "the a b c", "is"]
     else:
-        model = with_head(model, {"gpt2": GPT2LM, "bert": BertForMaskedLM}[family])
+        model = with_head(model, {"gpt2": DecoderLM, "bert": BertForMaskedLM}[family])
     ablated = fa.ablate(fa.head_task(model, TEXTS, second, batch=2))
     results = fa.token_losses(model, TEXTS, second, batch=2)
     for number, found in enumerate(results):

@@ -19,7 +19,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained import generation
 from flaxattn.trace import tensor_file
 
@@ -192,7 +192,7 @@ def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_published_sizes() -> None:
     def count(config: fa.GPT2Config) -> int:
-        tree = jax.eval_shape(GPT2LM(config).init, jax.random.key(0), jnp.zeros((1, 1), int))
+        tree = jax.eval_shape(DecoderLM(config).init, jax.random.key(0), jnp.zeros((1, 1), int))
         return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
     assert count(fa.GPT2Config()) == 124_439_808

@@ -20,7 +20,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM
@@ -63,7 +63,7 @@ SEQ2SEQ = Seq2SeqConfig(
 )
 FAMILIES = {
     "bert": (Bert, BERT, PretrainedBert),
-    "gpt2": (GPT2LM, GPT2, PretrainedDecoder),
+    "gpt2": (DecoderLM, GPT2, PretrainedDecoder),
     "seq2seq": (Seq2SeqLM, SEQ2SEQ, PretrainedSeq2Seq),
 }
 # Every argument that masks heads: of which family, and where their projection is.

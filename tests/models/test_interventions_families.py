@@ -18,7 +18,7 @@ from small_models import drawn
 
 import flaxattn as fa
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.decoder import RotaryDecoder
+from flaxattn.models.decoder import CausalDecoder
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.interventions import SITES, Intervention, site_values, with_interventions
 from flaxattn.models.seq2seq import Seq2Seq
@@ -134,7 +134,7 @@ def random_model(name: str) -> tuple[Any, Any, dict[str, np.ndarray]]:
         sizes = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2)
         heads = dict(num_attention_heads=4, num_key_value_heads=2, sinks=True, sliding_window=3)
         kinds = ("sliding_attention", "full_attention")
-        module: Any = RotaryDecoder(
+        module: Any = CausalDecoder(
             DecoderConfig("mistral", 50, **sizes, **heads, layer_types=kinds)
         )
     else:

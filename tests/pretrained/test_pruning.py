@@ -22,7 +22,7 @@ from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import pruned_from_hf, pruned_to_hf
-from flaxattn.models.gpt2 import GPT2LM
+from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
@@ -63,7 +63,7 @@ GPT2 = GPT2Config(
 def model(family: str) -> Pretrained:
     kinds = {
         "bert": (BertForSequenceClassification, BERT, PretrainedBert),
-        "gpt2": (GPT2LM, GPT2, PretrainedDecoder),
+        "gpt2": (DecoderLM, GPT2, PretrainedDecoder),
     }
     kind, config, handle = kinds[family]
     module = kind(config)
