@@ -248,6 +248,24 @@ class TestColours:
         apart = np.linalg.norm(places[:, None] - places, axis=-1)[~np.eye(16, dtype=bool)]
         assert apart.min() > 0.06
 
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_colours_of_heads_stand_out_from_the_paper(self, theme, repository: Path):
+        style = (repository / "flaxattn/views/assets/view.css").read_text(encoding="utf-8")
+        part = style.split(':root[data-theme="dark"]')[theme == "dark"]
+        (paper,) = re.findall(r"--paper: #(\w{6});", part)
+        colours = re.findall(r"--(?:head-\d+|backdrop): #(\w{6});", part)
+        assert len(colours) == 17
+        for colour in colours:
+            low, high = sorted(map(luminance, (colour, paper)))
+            assert (high + 0.05) / (low + 0.05) >= 3, colour
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of WCAG 2.2."""
+    encoded = np.array([int(colour[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
 
 def oklab(linear: np.ndarray) -> np.ndarray:
     """Linear RGB in a space where distance is what people see (Ottosson 2020)."""

@@ -13,7 +13,7 @@ import { goldColours } from "./gold_paint.js";
 import { HeadPage } from "./head_page.js";
 import { HeadRows, sightOf } from "./head_rows.js";
 import { Matrix } from "./matrix.js";
-import { layOut, lineAt, paintLines, selectLines } from "./lines.js";
+import { backdropOf, layOut, lineAt, paintLines, selectLines } from "./lines.js";
 import { formatCount, formatShare, formatWeight } from "./numbers.js";
 import { headsPanel, MORE, pairPanel, readingOf, tokenPanel } from "./panel.js";
 import { pinnedTable } from "./pinned_table.js";
@@ -33,6 +33,8 @@ export class HeadLevel {
     this.actions = actions;
     this.page = new HeadPage(root, payload, state, actions);
     this.rows = new HeadRows(this.page, state);
+    /** @type {boolean|null} whether the lines were painted as a backdrop; null before they are painted */
+    this.painted = null;
     this.scroll = () => this.followScroll();
     window.addEventListener("scroll", this.scroll, { passive: true });
     this.page.stage.addEventListener("mousemove", (event) => this.pointAtLine(event));
@@ -217,7 +219,16 @@ export class HeadLevel {
     this.geometry = layOut(selection, this.page.stage.clientWidth, this.rowHeight);
     this.everything = selectLines(this.state.layerWeights(), { ...selection, limit: this.geometry.limit });
     this.page.stage.style.setProperty("height", `${this.geometry.height}px`);
-    paintLines(this.page.canvas, this.everything.lines, this.geometry, (line) => this.actions.colourOfLine(line));
+    this.painted = null;
+  }
+
+  /** All lines; behind those of a token in focus as a grey backdrop. */
+  paintAllLines(asBackdrop) {
+    if (this.painted === asBackdrop) return;
+    this.painted = asBackdrop;
+    const grey = this.actions.style("--backdrop");
+    const lines = asBackdrop ? backdropOf(this.everything.lines) : this.everything.lines;
+    paintLines(this.page.canvas, lines, this.geometry, asBackdrop ? () => grey : (line) => this.actions.colourOfLine(line));
   }
 
   focus() {
@@ -227,6 +238,7 @@ export class HeadLevel {
     this.drawing = this.everything;
     if (focus) this.drawing = selectLines(this.state.layerWeights(), this.state.selection(focus), this.everything.scan);
     this.page.lines.classList.toggle("focused", Boolean(focus));
+    this.paintAllLines(Boolean(focus));
     this.page.goldLines.focus(this.state);
     this.found = this.others(focus);
     this.showSight(focus);
@@ -238,7 +250,9 @@ export class HeadLevel {
   showSight(focus) {
     const colourOf = (line) => this.actions.colourOfLine(line);
     const sight = sightOf(this.page.stage, this.geometry.height);
-    if (focus) paintLines(this.page.overlay, this.drawing.lines, this.geometry, colourOf, sight);
+    if (focus) {
+      paintLines(this.page.overlay, this.drawing.lines, this.geometry, colourOf, sight, undefined, this.actions.style("--paper"));
+    }
     this.rows.show(focus, this.found, sight, this.rowHeight, colourOf);
   }
 

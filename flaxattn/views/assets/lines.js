@@ -250,8 +250,9 @@ function tracePath(pen, [from, to], width, smooth) {
  * @param {(line: Line) => string} colourOf
  * @param {{top: number, height: number}} [sight] the part that is drawn; all, if left out
  * @param {number} [ratio] pixels of the canvas for each of the page
+ * @param {string} [casing] colour that sets wide lines off from what is behind them, which are wider then
  */
-export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }, ratio = window.devicePixelRatio || 1) {
+export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, height: geometry.height }, ratio = window.devicePixelRatio || 1, casing = "") {
   const { width } = geometry;
   const scale = Math.min(ratio, 16000 / Math.max(width, sight.height));
   const size = { width: Math.round(width * scale), height: Math.round(sight.height * scale) };
@@ -266,14 +267,23 @@ export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, 
   const shown = lines.filter((line) => inPart(line, geometry, sight));
   const wide = Math.max(0, shown.length - WIDE_LIMIT);
   paintFaint(pen, shown.slice(0, wide), geometry, colourOf);
-  pen.lineWidth = WIDTH;
-  for (const line of shown.slice(wide)) {
-    pen.strokeStyle = colourOf(line);
-    pen.globalAlpha = line.opacity;
+  const stroke = (line, colour, opacity) => {
+    pen.strokeStyle = colour;
+    pen.globalAlpha = opacity;
     pen.beginPath();
     tracePath(pen, lineEnds(line, geometry), width, true);
     pen.stroke();
-  }
+  };
+  const strongest = shown.slice(wide);
+  pen.lineWidth = WIDTH + 2.5;
+  if (casing) for (const line of strongest) stroke(line, casing, Math.min(1, 2 * line.opacity));
+  pen.lineWidth = casing ? WIDTH + 0.75 : WIDTH;
+  for (const line of strongest) stroke(line, colourOf(line), line.opacity);
+}
+
+/** @returns {Line[]} lines as a backdrop: in full from a weight of one half on, and fainter below */
+export function backdropOf(lines) {
+  return lines.map((line) => ({ ...line, opacity: Math.min(1, (2 * line.opacity) ** 2) }));
 }
 
 /** @returns {boolean} whether a line crosses a part of the picture */
