@@ -11,6 +11,8 @@ const LINE_LIMIT = 40000;
 /** So many of the strongest lines are wide and smooth; a browser takes ten times longer for one. */
 const WIDE_LIMIT = 800;
 const WIDTH = 1.75;
+const FOCUS_WIDTH = 2.5;
+const EDGE_WIDTH = 4.25;
 const STEPS = 16;
 
 /**
@@ -275,21 +277,21 @@ export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, 
     pen.stroke();
   };
   const strongest = shown.slice(wide);
-  pen.lineWidth = WIDTH + 2.5;
+  pen.lineWidth = EDGE_WIDTH;
   if (casing) for (const line of strongest) stroke(line, casing, Math.min(1, 2 * line.opacity));
-  pen.lineWidth = casing ? WIDTH + 0.75 : WIDTH;
+  pen.lineWidth = casing ? FOCUS_WIDTH : WIDTH;
   for (const line of strongest) stroke(line, colourOf(line), line.opacity);
 }
 
-/** @returns {Line[]} lines as a backdrop: in full from a weight of one half on, and fainter below */
+/** @returns {Line[]} lines as a backdrop: in full from a weight of one half on, and much fainter below */
 export function backdropOf(lines) {
-  return lines.map((line) => ({ ...line, opacity: Math.min(1, (2 * line.opacity) ** 2) }));
+  return lines.map((line) => ({ ...line, opacity: Math.min(1, (2 * line.opacity) ** 4) }));
 }
 
 /** @returns {boolean} whether a line crosses a part of the picture */
 function inPart(line, geometry, { top, height }) {
   const [from, to] = lineEnds(line, geometry);
-  return Math.max(from, to) + WIDTH >= top && Math.min(from, to) - WIDTH <= top + height;
+  return Math.max(from, to) + EDGE_WIDTH >= top && Math.min(from, to) - EDGE_WIDTH <= top + height;
 }
 
 /** Paint thin lines, those of a colour and of one opacity at once: a browser is much faster so. */
