@@ -171,7 +171,7 @@ class Sieve:
 class Capture:
     """Request for intermediates of a call. Hashable, static under ``jax.jit``.
 
-    Memory for what is asked, per call: ``weights`` B·H·Q·K entries of ``dtype``; ``scores``
+    Memory for what is requested, per call: ``weights`` B·H·Q·K entries of ``dtype``; ``scores``
     4·B·H·Q·K bytes; each row statistic 4·B·H·Q bytes; what is not asked costs nothing.
 
     A request never changes the output of an implementation by more than rounding: not by a bit
@@ -237,7 +237,7 @@ class Capture:
 
     @property
     def windowed(self) -> bool:
-        """Return whether weights and scores of some positions only are asked."""
+        """Return whether weights and scores of some positions only are requested."""
         return self.query_window is not None or self.key_window is not None
 
     @property

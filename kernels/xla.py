@@ -166,7 +166,7 @@ def _window_block(call: Call, queries: Queries, keys: Keys) -> dict[str, Array]:
 
 
 def block_rows(call: Call) -> int:
-    """Rows of a block: no more than these rows x K exist at a time when no maps are asked.
+    """Rows of a block: no more than these rows x K exist at a time when no maps are requested.
 
     Args:
         call: a checked call.

@@ -121,7 +121,7 @@ def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
     if any(found) and not all(found):
         store, model = (first, second) if found[0] else (second, first)
         raise InputError(
-            f"{store} is a store, {model} is none; a store is compared with a store\n"
+            f"{store} is a store and {model} is not; a store is compared with a store\n"
             f"extract the same texts with it first: flaxattn extract TEXTS --model {model} -o OTHER"
         )
     if all(found) and inputs:

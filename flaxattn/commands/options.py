@@ -70,7 +70,7 @@ def named(text: str | None, known: Collection[str] = (), option: str = "") -> li
     found = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in found if known and name not in known]:
         raise typer.BadParameter(
-            f"{unknown[0]!r} is none of {', '.join(known)}.", param_hint=option
+            f"{unknown[0]!r} is not one of {', '.join(known)}.", param_hint=option
         )
     return found
 

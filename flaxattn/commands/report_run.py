@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The run of a command that writes a report: its folder, what was asked, and its progress.
+"""The run of a command that writes a report: its folder, options, progress, and what it prints.
 
 A report is recognised by its own JSON file, which holds the command's options and inputs.
 """

@@ -313,7 +313,7 @@ def _check_files(page: Path, figure: Path | None) -> None:
     """Refuse files of another format, and places where nobody can write."""
     if figure is not None and figure.suffix.lower() not in _FIGURES:
         raise typer.BadParameter(
-            f"{str(figure)!r} is none of {', '.join(_FIGURES)}.", param_hint="--save-figure"
+            f"{str(figure)!r} is not one of {', '.join(_FIGURES)}.", param_hint="--save-figure"
         )
     if page.suffix.lower() in _FIGURES:
         raise typer.BadParameter(

@@ -177,7 +177,7 @@ def _texts(treebank: str) -> list[str]:
 
 
 def _without(treebank: str, texts: set[str], count: int) -> str:
-    """The first sentences of a treebank that are none of some texts."""
+    """The first sentences of a treebank that are not among some texts."""
     blocks = [block for block in treebank.split("\n\n") if block]
     kept = [block for block in blocks if _texts(block)[0] not in texts]
     return "".join(f"{block}\n\n" for block in kept[:count])

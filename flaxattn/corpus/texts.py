@@ -51,7 +51,7 @@ def check_counts(first: Path, second: Path) -> None:
             differs = one
     if counts[0] == counts[1]:
         return
-    where = "no line is empty in one of them only"
+    where = "no line is empty in one file and not in the other"
     if differs is not None:
         full, empty = (first, second) if differs.body.strip() else (second, first)
         where = f"line {differs.number} is the first that is empty in {empty} and not in {full}"

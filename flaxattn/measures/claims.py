@@ -52,7 +52,7 @@ class Evidence:
         keep: How many texts of each claim and head.
 
     Raises:
-        InputError: If that is none.
+        InputError: If `keep` is less than 1.
     """
 
     def __init__(self, keep: int = KEPT) -> None:

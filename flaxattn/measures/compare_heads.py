@@ -130,7 +130,7 @@ class Comparison:
                 seed of the bootstrap; default 0.05, Benjamini and Hochberg's correction, seed 0.
 
         Raises:
-            InputError: For an unknown correction, an alpha that is none, or if nothing was taken
+            InputError: For an unknown correction, an alpha outside 0 to 1, or if nothing was taken
                 in.
         """
         if not self._found:

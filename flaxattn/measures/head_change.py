@@ -49,7 +49,7 @@ class ClaimRule:
         seed: Of the draws.
 
     Raises:
-        InputError: For an unknown correction or an alpha that is none.
+        InputError: For an unknown correction or an alpha outside 0 to 1.
     """
 
     alpha: float = 0.05

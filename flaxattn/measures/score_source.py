@@ -117,8 +117,8 @@ def head_scores(
         Scores of up to 4,096 texts.
 
     Raises:
-        InputError: If the model has no such side, the notebooks' errors are asked of another model
-            than an encoder, or a text cannot be used.
+        InputError: If the model has no such side, `pande_parity` is set for a model that is not an
+            encoder, or a text cannot be used.
         UnavailableError: If memory does not suffice for small batches.
     """
     side = default_side(model, side)
@@ -247,7 +247,7 @@ class ScoreSource:
     Attributes:
         parts: Scores of all texts, in order.
         facts: Model and data, ready for JSON.
-        traces: Traces of texts that `parts` handed out, by number; None where there are none.
+        traces: Traces of texts that `parts` yielded, by number; None where there are none.
         refused: Scores that the source does not tell, with the capture that would record them;
             complete when `parts` has ended.
         model: The model; None for what was recorded.

@@ -3,8 +3,8 @@
 """Outputs of models, under Hugging Face's field names; None where a field does not apply.
 
 They are pytrees, and mappings of the fields that Hugging Face's output of the same model has, in
-its order: of a model with a head, the attributes `last_hidden_state` and `pooler_output` are none
-of these.
+its order: of a model with a head, the attributes `last_hidden_state` and `pooler_output` are not
+among these.
 """
 
 import dataclasses

@@ -6,7 +6,8 @@ RNNsearch: a bidirectional GRU reads, a GRU writes, and before each word it look
 Without attention it is the baseline of that paper, whose decoder gets one vector of the source.
 Formulas are those of the paper's appendix A. Here they differ in what the paper leaves open or
 does by hand: every sum has a bias, initial weights are larger, the encoder's gates begin open for
-its own words, and dropout is possible. Loading, saving and generating text are not done here.
+its own words, and dropout is possible. Its additive attention computes scores with a small network
+in place of q·k. Loading, saving and generating text are not done here.
 """
 
 import dataclasses

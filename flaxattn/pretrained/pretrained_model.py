@@ -262,7 +262,7 @@ class Pretrained(abc.ABC):
             The address of the commit.
 
         Raises:
-            CheckpointError: If the id is none, or the files cannot be written.
+            CheckpointError: If the id is not valid, or the files cannot be written.
             UnavailableError: If the Hub cannot be reached, or refuses.
         """
         with tempfile.TemporaryDirectory() as folder:

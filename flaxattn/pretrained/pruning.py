@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Heads taken out of a model for good: its parameters without them, and the configuration's say.
+"""Heads removed from a model for good: its parameters without them, and its configuration.
 
 Numbers of heads stay those of the whole model. Which heads to take is found out elsewhere, in
 `flaxattn.attribution.ablation`.

@@ -215,7 +215,7 @@ def document_maps(
     """
     if not isinstance(model, PretrainedBert):
         raise InputError(
-            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+            f"probes read the attention of encoders; {model.name!r} is not an encoder\nname a BERT"
         )
     if positions < 4:
         raise InputError(f"{positions} positions hold no two words\ngive 4 or more, such as 128")
@@ -292,7 +292,7 @@ def pronoun_maps(
     """Attention between pronouns and those whom they may mean, in order."""
     if not isinstance(model, PretrainedBert):
         raise InputError(
-            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+            f"probes read the attention of encoders; {model.name!r} is not an encoder\nname a BERT"
         )
     waiting: dict[str, tuple[int, Pronoun]] = {}
 

@@ -119,7 +119,8 @@ def head_probe(
     if train is None:
         if untrained:
             raise InputError(
-                "untrained=True compares parsers, and there is none\ngive train=, other sentences"
+                "untrained=True compares parsers, and there is no parser\n"
+                "give train=, other sentences"
             )
         found = Dependencies.of(
             passing(word_maps(model, each_sentence(trees, reading.problems), reading))

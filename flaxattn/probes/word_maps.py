@@ -160,7 +160,7 @@ def word_maps(
     """
     if not isinstance(model, PretrainedBert):
         raise InputError(
-            f"probes read the attention of encoders; {model.name!r} is none\nname a BERT"
+            f"probes read the attention of encoders; {model.name!r} is not an encoder\nname a BERT"
         )
     for read, record in whole_maps(model, map(annotated_text, sentences), reading):
         weights = layer_weights(record, record.layers, allow_nan=True)

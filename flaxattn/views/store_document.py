@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of a server without a script: their frame, policy, and pages that give an answer.
+"""Documents of a server without a script, and the background jobs that some of them wait for.
 
 They look like pages of attention: colours, type and controls are those of `assets/view.css`.
 """

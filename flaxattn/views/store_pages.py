@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a store: lists of texts, each text with its neighbours, the atlas over all texts.
 
-Nothing of the network is here; `serving.py` hands the pages out.
+Nothing of the network is here; `serving.py` sends the pages.
 """
 
 import functools

@@ -126,8 +126,8 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("compare", "one-maps", "two"), "one-maps is a store, two is none"),
-        (("compare", "one", "two-maps", "a.txt"), "two-maps is a store, one is none"),
+        (("compare", "one-maps", "two"), "one-maps is a store and two is not"),
+        (("compare", "one", "two-maps", "a.txt"), "two-maps is a store and one is not"),
         (("compare", "one-maps", "two-maps", "a.txt"), "two stores have their texts already"),
         (("compare", "one", "two"), "no text was named"),
         (("compare", "one-maps", "other"), "text 3 is not the same in both: token 4"),

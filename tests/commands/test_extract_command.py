@@ -199,7 +199,7 @@ def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--capture", "weight"], "'weight' is none of weights, scores"),
+        (["--capture", "weight"], "'weight' is not one of weights, scores"),
         (["--stats", "entrpy"], "unknown statistic 'entrpy'"),
         (["--layers", "1-"], "'1-' is not a list of numbers such as 0,5-9"),
         (["--heads", "9"], "9"),

@@ -41,7 +41,7 @@ def test_the_report_has_the_numbers_of_python(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--kinds", "saliency"), "'saliency' is none of attention, rollout"),
+        (("--kinds", "saliency"), "'saliency' is not one of attention, rollout"),
         (("--kinds", ""), "kinds: expected one or more of"),
         (("--scale", "logit"), "scale 'logit' is unknown"),
     ],

@@ -107,6 +107,45 @@ TYPED: dict[str, tuple[list[str], list[str], list[str] | None]] = {
     ),
     "no index": (["search", "query", "folder", "A cat.", "--token", "0"], ["folder"], None),
     "a store of nothing": (["store", "verify", "folder"], ["folder"], None),
+    "a model's name": (["view", "hi", "--model", "tiny-brt"], ["'tiny-bert'"], None),
+    "a command": (["extrct", "corpus.txt"], ["'extract'", "flaxattn --help"], None),
+    "an option": (["stats", "corpus.txt", "--limitt", "3"], ["--limitt", "--limit)"], None),
+    "UTF-16": (["extract", "utf16.txt", "-o", "S"], ["utf16.txt", "UTF-8", "iconv"], None),
+    "a damaged table": (
+        ["extract", "damaged.parquet", "-o", "S"],
+        ["damaged.parquet", "copy or download the file again"],
+        None,
+    ),
+    "a shard too many": (
+        ["extract", "corpus.txt", "-o", "S", "--shard", "16/16"],
+        ["--shard", "16/16", "0 to N - 1"],
+        None,
+    ),
+    "a setting": (
+        ["train", "mlm", "--set", "step=10", "--data", "corpus.txt", "-o", "RUN"],
+        ["'step'", "'steps'"],
+        None,
+    ),
+    "a layer of a search": (
+        ["search", "build", "corpus.txt", "-o", "I", "--layers", "9"],
+        ["9"],
+        None,
+    ),
+    "files of other lengths": (
+        ["train", "translation", "--data", "a.en", "--data", "a.de", "-o", "RUN"],
+        ["a.en", "a.de", "2 lines"],
+        None,
+    ),
+    "another task's folder": (
+        ["train", "glue", "--data", "folder", "-o", "RUN"],
+        ["folder", "train.tsv", "--task"],
+        None,
+    ),
+    "a model that does not continue": (
+        ["generate", "hi", "--model", "tiny-bert"],
+        ["tiny-bert", "BertForPreTraining"],
+        None,
+    ),
 }
 
 
@@ -122,6 +161,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "folder/a.txt": texts,
     }
     Path("folder").mkdir()
+    Path("utf16.txt").write_text("The cat.\n", encoding="utf-16")
+    Path("damaged.parquet").write_bytes(b"PAR1 and no more")
+    Path("a.en").write_text("a b\nc d\n", encoding="utf-8")
+    Path("a.de").write_text("x\n", encoding="utf-8")
     for name, content in files.items():
         Path(name).write_text(content, encoding="utf-8")
     return tmp_path

@@ -20,7 +20,7 @@ def test_numbers_and_ranges() -> None:
 
 def test_names() -> None:
     assert named(" max, entropy,") == ["max", "entropy"] and named(None) == []
-    with pytest.raises(typer.BadParameter, match="'b' is none of a, c"):
+    with pytest.raises(typer.BadParameter, match="'b' is not one of a, c"):
         named("a,b", ("a", "c"), "--kinds")
 
 

@@ -202,7 +202,7 @@ def test_json_is_printed_for_programs(run: Any, tmp_path: Path) -> None:
         (("pairs.csv", "--alpha", "5"), "alpha is 5.0, expected a number above 0 and at most 1."),
         (("pairs.csv", "--window", "2"), "window is 2 layers, expected an odd number from 1 on."),
         (("pairs.csv", "--receivers", "3"), "'3' is not a list of heads, layer.head, such as 3.1"),
-        (("pairs.csv", "--into", "keys"), "'keys' is none of query, key, value."),
+        (("pairs.csv", "--into", "keys"), "'keys' is not one of query, key, value."),
         (("pairs.csv", "--side", "encoder"), "'tiny-gpt2' has no side encoder.\nIt has decoder."),
         (
             ("pairs.csv", "--method", "path", "--donor", "zero"),

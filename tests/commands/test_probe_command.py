@@ -96,7 +96,7 @@ def test_an_untrained_model_has_other_attention(bert, folder):
 
 def test_only_encoders_are_probed(gpt2, folder):
     sentences = read_sentences([folder / "a.conllu"], BadRows())
-    with pytest.raises(InputError, match="probes read the attention of encoders; 'g' is none"):
+    with pytest.raises(InputError, match="'g' is not an encoder"):
         list(word_maps(gpt2, sentences))
 
 

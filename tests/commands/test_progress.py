@@ -265,7 +265,7 @@ REFUSED = {
         "search build bad.jsonl --layers 0 --model none --out new",
         "bad.jsonl, line 2",
     ),
-    "unknown kind of attribution": ("weights trees.txt --kinds x --out new", "'x' is none of"),
+    "unknown kind of attribution": ("weights trees.txt --kinds x --out new", "'x' is not one of"),
     "unknown statistic": (
         "extract trees.txt --stats x --out new",
         "unknown statistic 'x'",

@@ -119,7 +119,7 @@ def test_weights_of_an_encoder_decoder(run, tmp_path):
         (["roles", "a.txt", "--model", "gpt2", "--side", "cross"], "has no attention of side"),
         (["stats", "a.txt", "--model", "bert", "--side", "decoder"], "it has encoder"),
         (["roles", "a.txt", "--model", "gpt2", "--pande-parity"], "an encoder by itself"),
-        (["weights", "a.txt", "--kinds", "norm,magic"], "'magic' is none of attention"),
+        (["weights", "a.txt", "--kinds", "norm,magic"], "'magic' is not one of attention"),
         (["weights", "a.txt", "--model", "bert", "--kinds", "gradient"], "none of gradient can"),
     ],
 )

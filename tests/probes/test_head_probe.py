@@ -110,7 +110,7 @@ def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
     assert applied == found.judged.tree
     path = fa.save_probe(found.judged.probe, tmp_path / "p.safetensors")
     assert fa.apply_probe(bert, test, fa.load_probe(path).probe) == applied
-    with pytest.raises(InputError, match="there is none\ngive train="):
+    with pytest.raises(InputError, match="there is no parser\ngive train="):
         fa.head_probe(bert, test, untrained=True)
     with pytest.raises(InputError, match="no sentence to apply the probe to"):
         fa.apply_probe(bert, [], found.judged.probe)

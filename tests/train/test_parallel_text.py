@@ -111,7 +111,7 @@ def test_numbers_of_lines_that_differ(write: Write) -> None:
     assert other[0] == f"{english} has 3 lines, {german} has 4"
     assert other[1] == f"line 3 is the first that is empty in {german} and not in {english}"
     same = message(write("y.de", "eins\n\n"), write("y.en", "one\n"))
-    assert same[1] == "no line is empty in one of them only"
+    assert same[1] == "no line is empty in one file and not in the other"
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "quarantine"])

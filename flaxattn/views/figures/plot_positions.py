@@ -72,7 +72,7 @@ def plot_positions(
 
 
 def _table(table: Any, letter: str, name: str) -> Float[np.ndarray, "P E"]:
-    """A table as float32; `name` is the method of a model that hands it out."""
+    """A table as float32; `name` is the method of a model that returns it."""
     try:
         array = np.asarray(table, np.float32)
     except (TypeError, ValueError) as error:
