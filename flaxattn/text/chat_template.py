@@ -5,7 +5,10 @@
 Templates are programs in Jinja; transformers runs them in a sandbox and is imported only then.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +61,9 @@ def rendered(chat: Chat, template: str, special: Mapping[str, str]) -> str:
 
     A last message of the assistant is continued; behind another one a new message begins.
     """
-    from flaxattn.text.transformers_tokenizer import quiet
-
     going_on = chat[-1]["role"] == "assistant"
     try:
-        with quiet():
+        with quiet_transformers():
             from transformers import PreTrainedTokenizerFast  # takes seconds
 
             empty = Tokenizer(models.BPE())  # no token is read here
@@ -105,3 +106,19 @@ def _check(chat: Any, number: int) -> None:
                 f"received {shortened(repr(message))}\n"
                 'give each message both: {"role": "user", "content": "Hello"}'
             )
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Use transformers without its advice to install torch or sacremoses; nothing needs them."""
+    before = os.environ.get("TRANSFORMERS_VERBOSITY")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if before is None:
+            del os.environ["TRANSFORMERS_VERBOSITY"]
+        else:
+            os.environ["TRANSFORMERS_VERBOSITY"] = before

@@ -5,13 +5,10 @@
 Importing transformers takes seconds, so it happens when such a directory is opened and not before.
 """
 
-import contextlib
 import dataclasses
 import functools
 import importlib.util
-import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +40,7 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
     if (folder / MARIAN).is_file():
         _check_marian(folder, settings)
     try:
-        with quiet():
+        with chat_template.quiet_transformers():
             from transformers import AutoTokenizer, MarianTokenizer  # takes seconds, see above
 
             kind = MarianTokenizer if (folder / MARIAN).is_file() else AutoTokenizer
@@ -260,22 +257,6 @@ def _check_marian(folder: Path, settings: Mapping[str, Any]) -> None:
             f"a Marian tokenizer has {', '.join(names)}\n"
             "copy the missing file there"
         )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without advice to install torch or sacremoses, which no tokenizer needs."""
-    before = os.environ.get("TRANSFORMERS_VERBOSITY")
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if before is None:
-            del os.environ["TRANSFORMERS_VERBOSITY"]
-        else:
-            os.environ["TRANSFORMERS_VERBOSITY"] = before
 
 
 def open_tokenizer(path: str | Path, prefix: str = "") -> Reader | None:
