@@ -100,7 +100,7 @@ def refused(path: Path, kind: str | None) -> Problem | None:
         return problem("empty-file", "the file is empty")
     due = packed or {"parquet": "Parquet", "arrow": "Arrow"}.get(kind, "text")
     found = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "text")
-    if due == found or (due == "text" and start.startswith(_UTF16)):
+    if due == found:
         return None
     return problem("wrong-extension", f"by its name this is {due}, by its content {found}")
 

@@ -204,6 +204,21 @@ def test_a_record_is_a_pytree_that_keeps_its_numbers():
     assert (doubled.layers, doubled.heads, doubled.implementation) == ((4, 6), (0, 1, 2, 3), "xla")
 
 
+def test_some_heads_of_a_record_have_every_field_of_theirs():
+    record = full_trace().encoder
+    some = record.with_heads([3, 1])
+    assert some.heads == (3, 1)
+    for name in ("weights", "scores"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(record, name)[:, :, [3, 1]])
+    for name in ("query", "key", "value", "head_output"):
+        expected = getattr(record, name)[:, :, :, [3, 1]]
+        np.testing.assert_array_equal(getattr(some, name), expected)
+    for name, array in record.stats.items():
+        np.testing.assert_array_equal(some.stats[name], array[:, :, [3, 1]])
+    with pytest.raises(InputError, match="head 4"):
+        record.with_heads([4])
+
+
 def test_repr_is_short_and_says_what_is_there():
     text = repr(full_trace())
     assert len(text) < 250
