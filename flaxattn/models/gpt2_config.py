@@ -172,7 +172,7 @@ class GPT2Config(HFConfig):
 
     @property
     def local_rotary(self) -> None:
-        """None, as `rotary`."""
+        """None: no layer has rotary positions."""
 
     @property
     def rotary_layers(self) -> tuple[bool, ...]:

@@ -160,7 +160,7 @@ def _prefix(config: DecoderConfig) -> str:
 def _tied(output: str, embedding: str) -> Callable[..., Mapping[str, str | None]]:
     """The copy of the embedding that some versions write for the output layer."""
 
-    def idle(config: DecoderConfig, paths: Iterable[str]) -> Mapping[str, str | None]:
+    def idle(config: DecoderConfig | GPT2Config, paths: Iterable[str]) -> Mapping[str, str | None]:
         del paths
         return {output: embedding} if config.tie_word_embeddings else {}
 
@@ -202,15 +202,6 @@ ln_f.bias                 E     norm/bias                                =
 lm_head.weight            VE    output                                   T
 score.weight              CE    score                                    T
 """)
-_OUTPUT, _WORDS = "lm_head.weight", "wte.weight"
-
-
-def _gpt2_idle(config: GPT2Config, paths: Iterable[str]) -> Mapping[str, str | None]:
-    """The copy of the words that some versions write for the output layer."""
-    del paths
-    return {_OUTPUT: _WORDS} if config.tie_word_embeddings else {}
-
-
 GPT2_NAMES = Family(
     name="GPT-2",
     rows=_GPT2_ROWS,
@@ -227,5 +218,5 @@ GPT2_NAMES = Family(
     },
     core=("wte.", "wpe.", "h.", "ln_f."),
     buffers=frozenset({"h.*.attn.bias", "h.*.attn.masked_bias"}),
-    idle=_gpt2_idle,
+    idle=_tied("lm_head.weight", "wte.weight"),
 )

@@ -222,7 +222,7 @@ export class HeadLevel {
     this.painted = null;
   }
 
-  /** All lines; behind those of a token in focus as a grey backdrop. */
+  /** Paint all lines: in their colours, or as a grey backdrop of the lines of a token in focus. */
   paintAllLines(asBackdrop) {
     if (this.painted === asBackdrop) return;
     this.painted = asBackdrop;
