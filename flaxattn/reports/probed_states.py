@@ -51,7 +51,7 @@ def structural_report(
     >>> trees = [Sentence(str(n), "Cats sleep", (cats, sleep), "", 1) for n in range(10)]
     >>> report = fa.structural_report(fa.from_pretrained("tiny-bert"), trees, trees, layers=[2])
     >>> report.table.column_names[:3]
-    ['what', 'layer', 'sentences']
+    ['what', 'layer', 'uuas']
 
     Args:
         model: A BERT, a GPT-2 or an encoder-decoder, with its tokenizer.
