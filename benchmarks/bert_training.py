@@ -93,7 +93,7 @@ def flaxattn_side(options):
 
     import flaxattn as fa
     from flaxattn.kernels.contract import NOTHING
-    from flaxattn.models.bert import BertForPreTraining
+    from flaxattn.models.task_heads import BertForPreTraining
     from flaxattn.train import bert_mlm, optimizers, state
     from flaxattn.train.pretraining_data import PretrainingBatch
     from flaxattn.train.recipe import PretrainRecipe

@@ -27,11 +27,10 @@ from jaxtyping import Array, Float, Float32, Integer
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert import ModernBertForMaskedLM
 from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.models.outputs import ModelOutput
+from flaxattn.models.task_heads import BertForMaskedLM, BertForPreTraining, ModernBertForMaskedLM
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained

@@ -15,11 +15,13 @@ from jaxtyping import Array
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
+from flaxattn.models.task_heads import (
+    BertForSequenceClassification,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert

@@ -18,12 +18,14 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import Intervention, with_interventions
 from flaxattn.models.layers import at_positions
-from flaxattn.models.modernbert import ModernBertForSequenceClassification
 from flaxattn.models.seq2seq import Seq2SeqLM
+from flaxattn.models.task_heads import (
+    BertForSequenceClassification,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.pipeline.generated_targets import with_targets
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""BERT (Devlin et al. 2019) and its variants: the encoder, its parts and its task heads.
+"""BERT (Devlin et al. 2019) and its variants: embeddings, layers, encoder and pooler.
 
-Module classes carry the names that Hugging Face gives them for BERT; `architectures_of` names those
-of the other families, which are the same classes with another configuration. Which form a part has
-is said by `BertConfig.variant`. Loading and saving weights is not done here.
+Which form a part has is said by `BertConfig.variant`. Task heads are in `task_heads`; loading and
+saving weights is not done here.
 """
 
 import functools
@@ -26,12 +25,10 @@ from flaxattn.models.layers import (
     DropoutLayer,
     Embedding,
     FeedForward,
-    activation,
     at_positions,
     elementwise,
     layer_norm,
     self_labels,
-    vocabulary_scores,
 )
 from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
@@ -214,55 +211,14 @@ class Pooler(nn.Module):
         return elementwise(nn.tanh, Dense(width, self.dtype, spread, name="dense")(x))
 
 
-class MaskedLMHead(nn.Module):
-    """Scores over the vocabulary: dense, activation, LayerNorm, then the word embedding.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: BertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "*tokens E"], embedding: Float[Array, "V W"]
-    ) -> Float[Array, "*tokens V"]:
-        """Score every position of `x`."""
-        c = self.config
-        width = embedding.shape[1]
-        x = Dense(width, self.dtype, c.initializer_range, name="dense")(x)
-        x = activation(c.variant.mlm_act or c.hidden_act, x)
-        x = layer_norm(x, epsilon=c.layer_norm_eps, dtype=self.dtype, name="norm")
-        if not c.tie_word_embeddings:
-            init = nn.initializers.truncated_normal(c.initializer_range)
-            shape = (width, c.vocab_size)
-            embedding = self.param("decoder", lambda rng: {"kernel": init(rng, shape)})["kernel"].T
-        bias = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
-        return vocabulary_scores(x, embedding, bias, dtype=self.dtype)
-
-
-class _Model(Model):
-    """A model with a BERT in it."""
-
-    config: BertConfig
-
-    def _bert(self, add_pooling: bool = True) -> "Bert":
-        """The encoder under a task head, with this module's settings."""
-        return Bert(**self.settings(), add_pooling=add_pooling, name="bert")
-
-    def _dense(self, features: int, name: str) -> Dense:
-        return Dense(features, self.dtype, self.config.initializer_range, name=name)
-
-
-class Bert(_Model):
+class Bert(Model):
     """The encoder with its pooler: Hugging Face's `BertModel`.
 
     Attributes:
         add_pooling: Whether `pooler_output` is computed.
     """
 
+    config: BertConfig
     add_pooling: bool = True
 
     @nn.compact
@@ -294,7 +250,10 @@ class Bert(_Model):
         )
         c = self.config
         if c.projects:
-            embedded = self._dense(c.hidden_size, "embedding_projection")(embedded)
+            project = Dense(
+                c.hidden_size, self.dtype, c.initializer_range, name="embedding_projection"
+            )
+            embedded = project(embedded)
         relative = RelativeBias(c, name="relative_bias")() if c.variant.relative else None
         masks = masks_of_heads(head_mask, c.num_hidden_layers, c.num_attention_heads)
         layers = self.stack(
@@ -324,151 +283,8 @@ class Bert(_Model):
         return ModelOutput(last_hidden_state=x, pooler_output=pooled, hidden_states=states)
 
 
-def _pooled(out: ModelOutput) -> Float[Array, "B E"]:
-    """The pooled sequence of an encoder that was built with its pooler."""
-    assert out.pooler_output is not None
-    return out.pooler_output
-
-
 def _contact_head(rng: Array, inputs: int) -> dict[str, Array]:
     return {
         "kernel": nn.initializers.truncated_normal()(rng, (inputs, 1)),
         "bias": jnp.zeros(1),
     }
-
-
-def _word_embedding(bert: Bert) -> Float[Array, "V E"]:
-    return bert.get_variable("params", "embeddings")["word"]["embedding"]
-
-
-class BertForPreTraining(_Model):
-    """BERT with the masked-LM and next-sentence heads it is pre-trained with."""
-
-    @nn.compact
-    def __call__(
-        self,
-        *inputs: Int[Array, "B S"],
-        masked_positions: Int[Array, "B P"] | None = None,
-        **options: Any,
-    ) -> ModelOutput:
-        """Run the model."""
-        bert = self._bert()
-        out = bert(*inputs, **options)
-        head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
-        words = head(at_positions(out.last_hidden_state, masked_positions), _word_embedding(bert))
-        ordered = self.config.model_type == "albert"
-        follows = self._dense(self.config.num_labels if ordered else 2, "nsp_head")(_pooled(out))
-        field = "sop_logits" if ordered else "seq_relationship_logits"
-        return out.replace(prediction_logits=words, **{field: follows})
-
-
-class BertForMaskedLM(_Model):
-    """BERT with the masked-LM head, without pooler."""
-
-    @nn.compact
-    def __call__(
-        self,
-        *inputs: Int[Array, "B S"],
-        masked_positions: Int[Array, "B P"] | None = None,
-        **options: Any,
-    ) -> ModelOutput:
-        """Run the model; arguments as for `BertForPreTraining`. Returns `logits [B, S|P, V]`."""
-        bert = self._bert(add_pooling=False)
-        out = bert(*inputs, **options)
-        head = MaskedLMHead(self.config, self.dtype, name="mlm_head")
-        words = head(at_positions(out.last_hidden_state, masked_positions), _word_embedding(bert))
-        return out.replace(logits=words)
-
-
-class BertForNextSentencePrediction(_Model):
-    """BERT with the next-sentence head."""
-
-    @nn.compact
-    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `Bert`. Returns `logits [B, 2]`; 0 means B follows A."""
-        out = self._bert()(*inputs, **options)
-        return out.replace(logits=self._dense(2, "nsp_head")(_pooled(out)))
-
-
-class _Classifier(_Model):
-    """Dropout and a dense layer, on the pooled sequence or on every position."""
-
-    pooled: bool = True
-
-    @nn.compact
-    def __call__(
-        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
-    ) -> ModelOutput:
-        """Run the model; arguments as for `Bert`. Returns `logits` over `config.labels`."""
-        c = self.config
-        dense = c.variant.classifier_act if self.pooled else None
-        pooler = self.pooled and dense is None
-        out = self._bert(pooler)(*inputs, deterministic=deterministic, **options)
-        x = _pooled(out) if pooler else out.last_hidden_state
-        rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
-        if dense is not None:
-            starts = options.get("starts")
-            first = x[:, 0] if starts is None else at_positions(x, starts)
-            x = DropoutLayer(rate)(first, deterministic)
-            x = activation(dense, self._dense(c.hidden_size, "classifier_dense")(x))
-        x = DropoutLayer(rate)(x, deterministic)
-        return out.replace(logits=self._dense(c.num_labels, "classifier")(x))
-
-
-class BertForSequenceClassification(_Classifier):
-    """BERT with one label (or one number) per sequence: `logits [B, labels]`."""
-
-    pooled: bool = True
-
-
-class BertForTokenClassification(_Classifier):
-    """BERT with one label per position: `logits [B, S, labels]`."""
-
-    pooled: bool = False
-
-
-class BertForQuestionAnswering(_Model):
-    """BERT that finds where in a text an answer begins and where it ends."""
-
-    @nn.compact
-    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `Bert`. Returns `start_logits` and `end_logits [B, S]`.
-
-        The question is the first text of a pair, the text with the answer the second.
-        """
-        out = self._bert(add_pooling=False)(*inputs, **options)
-        scores = self._dense(2, "qa_head")(out.last_hidden_state)
-        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
-
-
-class ReplacedTokenDetector(_Model):
-    """ELECTRA's discriminator: which tokens are not the original ones."""
-
-    @nn.compact
-    def __call__(self, *inputs: Int[Array, "B S"], **options: Any) -> ModelOutput:
-        """Run the model; arguments as for `Bert`. Returns `logits [B, S]`, above 0 if replaced."""
-        out = self._bert(add_pooling=False)(*inputs, **options)
-        x = self._dense(self.config.hidden_size, "detector_dense")(out.last_hidden_state)
-        x = activation(self.config.hidden_act, x)
-        return out.replace(logits=self._dense(1, "detector")(x)[..., 0])
-
-
-_HEADS: Mapping[str, type[nn.Module]] = {
-    "Model": Bert,
-    "ForPreTraining": BertForPreTraining,
-    "ForMaskedLM": BertForMaskedLM,
-    "ForNextSentencePrediction": BertForNextSentencePrediction,
-    "ForSequenceClassification": BertForSequenceClassification,
-    "ForTokenClassification": BertForTokenClassification,
-    "ForQuestionAnswering": BertForQuestionAnswering,
-}
-
-
-def architectures_of(config: BertConfig) -> Mapping[str, type[nn.Module]]:
-    """Classes by the names that Hugging Face gives them, the one without head first."""
-    variant = config.variant
-    heads = {**_HEADS, **({"ForPreTraining": ReplacedTokenDetector} if variant.detects else {})}
-    return {variant.prefix + head: heads[head] for head in variant.heads}
-
-
-ARCHITECTURES = architectures_of(BertConfig())

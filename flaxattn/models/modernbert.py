@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""ModernBERT (Warner et al. 2024), the whole model in one file: embeddings, encoder, heads.
+"""ModernBERT (Warner et al. 2024): embeddings, layers and encoder.
 
 Read it upwards from `ModernBert`. Layers alternate between attention to the whole text and
-attention to a window; positions are rotary, so none are embedded. Module classes carry Hugging
-Face's names. Loading and saving weights is not done here.
+attention to a window; positions are rotary, so none are embedded. Task heads are in `task_heads`;
+loading and saving weights is not done here.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -18,15 +17,11 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
-    Dense,
     DropoutLayer,
     Embedding,
     FeedForward,
-    activation,
-    at_positions,
     layer_norm,
     self_labels,
-    vocabulary_scores,
 )
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
@@ -220,177 +215,3 @@ class ModernBert(Model):
 def _norm(config: ModernBertConfig, x: Array, dtype: Dtype, name: str) -> Float[Array, "... E"]:
     bias = config.norm_bias
     return layer_norm(x, epsilon=config.norm_eps, dtype=dtype, name=name, use_bias=bias)
-
-
-class PredictionHead(nn.Module):
-    """Dense layer, activation and LayerNorm, which every task head begins with.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: ModernBertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*tokens E"]) -> Float[Array, "*tokens E"]:
-        """Apply it to every position, or to pooled sequences."""
-        c = self.config
-        spread = c.initializer_range
-        dense = Dense(c.hidden_size, self.dtype, spread, use_bias=c.classifier_bias, name="dense")
-        return _norm(c, activation(c.classifier_activation, dense(x)), self.dtype, "norm")
-
-
-class _Task(Model):
-    """A model with a ModernBERT in it and a prediction head on top."""
-
-    config: ModernBertConfig
-
-    def _model(self) -> ModernBert:
-        return ModernBert(**self.settings(), name="model")
-
-    def _head(self) -> PredictionHead:
-        return PredictionHead(self.config, self.dtype, name="head")
-
-    def _classified(
-        self, x: Float[Array, "*tokens E"], features: int, deterministic: bool
-    ) -> Float[Array, "*tokens C"]:
-        c = self.config
-        x = DropoutLayer(c.classifier_dropout)(self._head()(x), deterministic)
-        return Dense(features, self.dtype, c.hidden_size**-0.5, name="classifier")(x)
-
-
-class ModernBertForMaskedLM(_Task):
-    """ModernBERT with the masked-LM head."""
-
-    @nn.compact
-    def __call__(
-        self,
-        *inputs: Int[Array, "B S"],
-        masked_positions: Int[Array, "B P"] | None = None,
-        **options: Any,
-    ) -> ModelOutput:
-        """Run the model."""
-        c = self.config
-        model = self._model()
-        out = model(*inputs, **options)
-        x = at_positions(out.last_hidden_state, masked_positions)
-        embedding = model.get_variable("params", "embeddings")["word"]["embedding"]
-        decoder = OutputLayer(c, self.dtype, name="decoder")
-        return out.replace(logits=decoder(self._head()(x), embedding))
-
-
-class OutputLayer(nn.Module):
-    """Scores over the vocabulary: products with the word embedding, or with a table of its own.
-
-    Attributes:
-        config: Shape and settings.
-        dtype: Computation dtype.
-    """
-
-    config: ModernBertConfig
-    dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "*tokens E"], embedding: Float[Array, "V E"]
-    ) -> Float[Array, "*tokens V"]:
-        """Score every position of `x`."""
-        c = self.config
-        if not c.tie_word_embeddings:
-            init = nn.initializers.truncated_normal(c.initializer_range)
-            embedding = self.param("kernel", init, (c.hidden_size, c.vocab_size)).T
-        zeros = nn.initializers.zeros
-        bias = self.param("bias", zeros, (c.vocab_size,)) if c.decoder_bias else None
-        return vocabulary_scores(x, embedding, bias, dtype=self.dtype)
-
-
-class ModernBertForSequenceClassification(_Task):
-    """ModernBERT with one label (or one number) per sequence: `logits [B, labels]`."""
-
-    @nn.compact
-    def __call__(
-        self,
-        input_ids: Int[Array, "B S"],
-        attention_mask: Int[Array, "B S"] | None = None,
-        *inputs: Int[Array, "B S"],
-        segment_ids: Int[Array, "B S"] | None = None,
-        starts: Int[Array, "B N"] | None = None,
-        deterministic: bool = True,
-        **options: Any,
-    ) -> ModelOutput:
-        """Run the model; arguments as for `ModernBert`. Returns `logits` over `config.labels`.
-
-        With `starts`, `logits [B, N, labels]` of every packed sequence.
-        """
-        out = self._model()(
-            input_ids,
-            attention_mask,
-            *inputs,
-            segment_ids=segment_ids,
-            deterministic=deterministic,
-            **options,
-        )
-        x = out.last_hidden_state
-        if self.config.classifier_pooling == "mean":
-            x = _means(x, attention_mask, segment_ids, starts)
-        elif starts is None:
-            x = x[:, 0]
-        else:
-            x = jnp.take_along_axis(x, starts[..., None], axis=1)
-        return out.replace(logits=self._classified(x, self.config.num_labels, deterministic))
-
-
-def _means(
-    x: Float[Array, "B S E"],
-    mask: Int[Array, "B S"] | None,
-    segments: Int[Array, "B S"] | None,
-    starts: Int[Array, "B N"] | None,
-) -> Float[Array, "B *N E"]:
-    """Mean over the real positions of every sequence, packed or not."""
-    members = (
-        jnp.ones(x.shape[:2]) if mask is None else (jnp.asarray(mask) != 0).astype(jnp.float32)
-    )
-    members = members[:, None]
-    if starts is not None and segments is not None:
-        own = jnp.take_along_axis(segments, starts, axis=1)
-        members = jnp.where(segments[:, None] == own[:, :, None], members, 0)
-    sums = jnp.einsum("bns,bse->bne", members, x.astype(jnp.float32))
-    means = (sums / jnp.maximum(members.sum(-1), 1)[..., None]).astype(x.dtype)
-    return means[:, 0] if starts is None else means
-
-
-class ModernBertForTokenClassification(_Task):
-    """ModernBERT with one label per position: `logits [B, S, labels]`."""
-
-    @nn.compact
-    def __call__(
-        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
-    ) -> ModelOutput:
-        """Run the model; arguments as for `ModernBert`. Returns `logits` over `config.labels`."""
-        out = self._model()(*inputs, deterministic=deterministic, **options)
-        labels = self.config.num_labels
-        return out.replace(logits=self._classified(out.last_hidden_state, labels, deterministic))
-
-
-class ModernBertForQuestionAnswering(_Task):
-    """ModernBERT that finds where in a text an answer begins and where it ends."""
-
-    @nn.compact
-    def __call__(
-        self, *inputs: Int[Array, "B S"], deterministic: bool = True, **options: Any
-    ) -> ModelOutput:
-        """Run the model; arguments as for `ModernBert`. Returns `start_logits`, `end_logits`."""
-        out = self._model()(*inputs, deterministic=deterministic, **options)
-        scores = self._classified(out.last_hidden_state, 2, deterministic)
-        return out.replace(start_logits=scores[..., 0], end_logits=scores[..., 1])
-
-
-ARCHITECTURES: Mapping[str, type[nn.Module]] = {
-    "ModernBertModel": ModernBert,
-    "ModernBertForMaskedLM": ModernBertForMaskedLM,
-    "ModernBertForSequenceClassification": ModernBertForSequenceClassification,
-    "ModernBertForTokenClassification": ModernBertForTokenClassification,
-    "ModernBertForQuestionAnswering": ModernBertForQuestionAnswering,
-}

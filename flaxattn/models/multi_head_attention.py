@@ -1,20 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head attention, self or cross, with its cache: projections around one call of the kernel.
+"""Multi-head attention, self or cross: projections around one call of the kernel.
 
 `MultiHeadAttention`, and beside it only the additive attention of `rnn.py`, calls
 `flaxattn.kernels.attention`. Its attention goes into the `intermediates` collection as one
 `AttentionRecord`; nothing is recorded unless the caller makes that collection mutable.
-
-A cache of T slots holds position p in slot p mod T. While there are fewer than T positions that is
-the order they came in; a layer with a window has no more slots than its window has positions, and
-a new one takes the place of the one that left the window.
 """
 
 import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -25,84 +20,11 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.attention_cache import Keys, cache_context, cached_context, with_cache
 from flaxattn.models.interventions import Heads, edited, edits_of_maps
 from flaxattn.models.layers import Dense, RMSNorm, record, recording
 from flaxattn.models.rotary import Rotation, rotate
 from flaxattn.trace.record import AttentionRecord, among_heads, with_pruned
-
-
-def by_head(x: Float[Array, "R S G D"], rows: int) -> Float[Array, "B G N S D"]:
-    """As a cache holds them: in the order that attention reads, so that no step turns all of it."""
-    return x.reshape(-1, rows, *x.shape[1:]).transpose(0, 3, 1, 2, 4)
-
-
-def by_position(cache: Float[Array, "B G N T D"]) -> Float[Array, "B K G D"]:
-    """Rows of a group one after the other, as the kernel takes them."""
-    return cache.reshape(*cache.shape[:2], -1, cache.shape[-1]).swapaxes(1, 2)
-
-
-def new_cache(x: Float[Array, "B S G D"], room: int) -> Float[Array, "B G 1 T D"]:
-    """A cache with the first positions, the last of them where there are more than it holds."""
-    length, x = x.shape[1], by_head(x, 1)
-    if length <= room:
-        return jnp.pad(x, [(0, 0)] * 3 + [(0, room - length), (0, 0)])
-    return jnp.roll(x[..., -room:, :], length % room, axis=3)
-
-
-def append_to_cache(
-    cache: Float[Array, "B G N T D"], x: Float[Array, "R Q G D"], start: Int[Array, ""]
-) -> Float[Array, "B G N T D"]:
-    """The cache with more positions, one after the other up to its end."""
-    x = by_head(x, x.shape[0] // cache.shape[0])
-    return jax.lax.dynamic_update_slice_in_dim(cache, x, start % cache.shape[3], axis=3)
-
-
-def visible_slots(
-    cache: Float[Array, "B G N T D"], mask: Bool[Array, "R M"] | None, start: Int[Array, ""]
-) -> Bool[Array, "B K"] | Bool[Array, "B 1 N K"]:
-    """Mask of the slots that the position `start`, the last in the cache, sees."""
-    groups, _, rows, room, _ = cache.shape
-    positions = keys_at_slots(jnp.arange(room), room, start)
-    held = positions >= 0
-    if mask is None:
-        if rows > 1:
-            raise ValueError("sequences that share a cache continue by one token, with a mask")
-        return jnp.broadcast_to(held[None], (groups, room))
-    if mask.shape[-1] == rows * room:  # every position has its slot
-        visible_slots = mask.reshape(-1, rows, room) & held[None, None]
-    else:
-        by_row = mask.reshape(mask.shape[0], rows, -1)
-        visible_slots = by_row[..., jnp.maximum(positions, 0)] & held[None, None]
-    if rows == 1:
-        return visible_slots[:, 0]
-    return visible_slots.reshape(groups, 1, rows, rows * room)
-
-
-def keys_at_slots(
-    slots: Int[Array, "*keys"], room: int, start: Int[Array, ""]
-) -> Int[Array, "*keys"]:
-    """Positions that slots hold, below 0 where a slot is empty."""
-    return start - (start - slots) % room
-
-
-def roll_cache(
-    cache: Float[Array, "B G 1 T D"], x: Float[Array, "B Q G D"], start: Int[Array, ""]
-) -> tuple[Float[Array, "B K G D"], Float[Array, "B G 1 T D"]]:
-    """The last T positions in order with those that follow them, and the cache with the latter."""
-    room = cache.shape[3]
-    ordered = jnp.roll(cache, -(start % room), axis=3)
-    joined = jnp.concatenate([ordered, by_head(x, 1)], axis=3)
-    last = joined[..., -room:, :]
-    return by_position(joined), jnp.roll(last, (start + x.shape[1]) % room, axis=3)
-
-
-def real_positions(
-    mask: Bool[Array, "B M"] | None, first: Int[Array, ""], count: int, batch: int
-) -> Bool[Array, "B K"]:
-    """Mask of consecutive positions, those below 0 being none."""
-    positions = first + jnp.arange(count)
-    held = jnp.broadcast_to((positions >= 0)[None], (batch, count))
-    return held if mask is None else held & mask[:, jnp.maximum(positions, 0)]
 
 
 class HeadNorm(NamedTuple):
@@ -117,29 +39,6 @@ class HeadNorm(NamedTuple):
     each: bool
     epsilon: float
     plus_one: bool = False
-
-
-class _Keys(NamedTuple):
-    """Keys and values of a call, and what restricts who sees them."""
-
-    key: Float[Array, "B K G D"]
-    value: Float[Array, "B K G D"]
-    mask: Bool[Array, "..."] | None
-    causal: bool = False
-    window: tuple[int, int | None] | None = None
-    query_offset: int | Int[Array, ""] = 0
-    cached: tuple[int, Int[Array, ""]] | None = None  # slots of a row, and the query's position
-
-    def placed(
-        self, bias: Float[Array, "#B #H #Q #K"] | PairBias | None
-    ) -> Float[Array, "#B #H #Q #K"] | PairBias | None:
-        """The bias, whose function reads the positions that the slots of a cache hold."""
-        if self.cached is None or not callable(bias):
-            return bias
-        room, start = self.cached
-        return lambda queries, slots: bias(
-            jnp.broadcast_to(start, queries.shape), keys_at_slots(slots, room, start)
-        )
 
 
 class MultiHeadAttention(nn.Module):
@@ -255,7 +154,7 @@ class MultiHeadAttention(nn.Module):
         intermediates: contract.Intermediates,
         scale: float,
         q: Float[Array, "B Q H D"],
-        keys: _Keys,
+        keys: Keys,
         output: Float[Array, "B Q H D"],
         rotation: Rotation | None,
     ) -> None:
@@ -291,8 +190,8 @@ class MultiHeadAttention(nn.Module):
         return Heads(self._present(), self.num_heads) if self.pruned else None
 
     def _edited(
-        self, q: Float[Array, "B Q H D"], keys: _Keys
-    ) -> tuple[Float[Array, "B Q H D"], _Keys]:
+        self, q: Float[Array, "B Q H D"], keys: Keys
+    ) -> tuple[Float[Array, "B Q H D"], Keys]:
         """Queries, keys and values after interventions, these by query head where any changes."""
         q = edited(self, "query", q, self._numbered())
         changes = {}
@@ -314,66 +213,21 @@ class MultiHeadAttention(nn.Module):
 
     def _keys(
         self, x: Array, context: Array | None, mask: Array | None, rotation: Rotation | None
-    ) -> _Keys:
+    ) -> Keys:
         """Keys and values, and who may see them."""
         caching = self.cache_length > 0 and self.is_mutable_collection("cache")
         caching = caching and not self.is_initializing()
-        known = caching and self.has_variable("cache", "key")
-        if context is not None and known:
-            k, v = self._cached()
-            return _Keys(by_position(k), by_position(v), mask)
+        if context is not None and caching and self.has_variable("cache", "key"):
+            return cached_context(self, mask)
         source = x if context is None else context
         count = len(self._present()) if self.key_heads is None else self.key_heads
         k, v = self._heads("key", source, count), self._heads("value", source, count)
         if context is not None:
             if caching:
-                self._cache(by_head(k, 1), by_head(v, 1))
-            return _Keys(k, v, mask)
-        k = self._rotated(k, rotation, "key_norm")
-        if not caching:
-            return _Keys(k, v, mask, self.causal, self.window)
-        start = jnp.asarray(self.get_variable("cache", "length") if known else 0, jnp.int32)
-        self.put_variable("cache", "length", start + x.shape[1])
-        if not known:  # the first positions see only each other
-            room = self.cache_length
-            room = room if self.window is None else min(room, self.window[0] + 1)
-            self._cache(new_cache(k, room), new_cache(v, room))
-            mask = None if mask is None else mask[:, : x.shape[1]]
-            return _Keys(k, v, mask, self.causal, self.window)
-        if x.shape[1] > 1:
-            return self._next_chunk(k, v, mask, start)
-        k, v = (append_to_cache(*pair, start) for pair in zip(self._cached(), (k, v), strict=True))
-        self._cache(k, v)
-        visible = visible_slots(k, mask, start)
-        last = (k.shape[3], jnp.asarray(start))
-        return _Keys(by_position(k), by_position(v), visible, cached=last)
-
-    def _next_chunk(
-        self, k: Array, v: Array, mask: Bool[Array, "B T"] | None, start: Int[Array, ""]
-    ) -> _Keys:
-        """Several positions at once, which follow those in the cache."""
-        groups, _, rows, room, _ = self.get_variable("cache", "key").shape
-        if rows > 1:
-            raise ValueError("sequences that share a cache continue by one token, with a mask")
-        if self.window is None:
-            pairs = zip(self._cached(), (k, v), strict=True)
-            k, v = (append_to_cache(*pair, start) for pair in pairs)
-            self._cache(k, v)
-            k, v = by_position(k), by_position(v)
-            return _Keys(k, v, mask, True, None, start)
-        pairs = zip(self._cached(), (k, v), strict=True)
-        (k, new_k), (v, new_v) = (roll_cache(*pair, start) for pair in pairs)
-        self._cache(new_k, new_v)
-        real = real_positions(mask, start - room, k.shape[1], groups)
-        return _Keys(k, v, real, True, self.window, room)
-
-    def _cache(self, k: Array, v: Array) -> None:
-        self.put_variable("cache", "key", k)
-        self.put_variable("cache", "value", v)
-
-    def _cached(self) -> tuple[Float[Array, "B G N T D"], Float[Array, "B G N T D"]]:
-        """Keys and values of a group's rows, as the cache holds them."""
-        return self.get_variable("cache", "key"), self.get_variable("cache", "value")
+                cache_context(self, k, v)
+            return Keys(k, v, mask)
+        keys = Keys(self._rotated(k, rotation, "key_norm"), v, mask, self.causal, self.window)
+        return with_cache(self, keys, self.cache_length) if caching else keys
 
     def _dense(self, name: str, features: int, bias: bool) -> Dense:
         return Dense(features, self.dtype, self.initializer_range, use_bias=bias, name=name)

@@ -10,20 +10,22 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from flaxattn.models import bert, decoder, decoder_types, modernbert, rnn, seq2seq
-from flaxattn.models.bert import BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
+from flaxattn.models import decoder, decoder_types, rnn, seq2seq, task_heads
 from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
 from flaxattn.models.decoder import DecoderForSequenceClassification
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert import (
-    ModernBertForMaskedLM,
-    ModernBertForSequenceClassification,
-)
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rnn_config import RNN, RnnConfig
 from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
 from flaxattn.models.t5_config import KINDS, T5Config
+from flaxattn.models.task_heads import (
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.pretrained.decoder_names import GPT2_NAMES, decoder_names
 from flaxattn.pretrained.encoder_names import ENCODERS, MODERNBERT
 from flaxattn.pretrained.name_tables import Family
@@ -91,8 +93,10 @@ class _ModelFamily(NamedTuple):
 
 
 _FAMILIES: Mapping[type[ModelConfig], _ModelFamily] = {
-    BertConfig: _ModelFamily(lambda config: ENCODERS[config.model_type], bert.architectures_of),
-    ModernBertConfig: _ModelFamily(lambda _: MODERNBERT, lambda _: modernbert.ARCHITECTURES),
+    BertConfig: _ModelFamily(
+        lambda config: ENCODERS[config.model_type], task_heads.architectures_of
+    ),
+    ModernBertConfig: _ModelFamily(lambda _: MODERNBERT, task_heads.architectures_of),
     GPT2Config: _ModelFamily(lambda _: GPT2_NAMES, decoder.architectures),
     DecoderConfig: _ModelFamily(decoder_names, decoder.architectures),
     Seq2SeqConfig: _ModelFamily(lambda _: SEQ2SEQ, lambda _: seq2seq.ARCHITECTURES),

@@ -10,8 +10,8 @@ import pytest
 import flaxattn as fa
 from flaxattn.attribution import attribution_maps
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert import BertForMaskedLM
 from flaxattn.models.interventions import Intervention
+from flaxattn.models.task_heads import BertForMaskedLM
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 

@@ -13,7 +13,7 @@ from small_models import drawn
 import flaxattn as fa
 from flaxattn.attribution.patch_task import patch_task, scores_at
 from flaxattn.attribution.patching import Changes, PatchProgram, Sweep, patch_batch
-from flaxattn.models.bert import BertForMaskedLM
+from flaxattn.models.task_heads import BertForMaskedLM
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 LAYERS, HEADS = 3, 4

@@ -16,9 +16,11 @@ import flaxattn as fa
 from flaxattn.attribution import patching
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.modernbert import ModernBertForSequenceClassification
+from flaxattn.models.task_heads import (
+    BertForSequenceClassification,
+    ModernBertForSequenceClassification,
+)
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 

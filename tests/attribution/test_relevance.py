@@ -124,7 +124,7 @@ def test_what_predicts_nothing_is_refused(bert, modern, rnn):
 
 @pytest.mark.slow
 def test_a_classifier_is_explained_by_its_class(bert):
-    from flaxattn.models.bert import BertForSequenceClassification
+    from flaxattn.models.task_heads import BertForSequenceClassification
 
     config = dataclasses.replace(bert.config, architectures=("BertForSequenceClassification",))
     module = BertForSequenceClassification(config)

@@ -11,8 +11,8 @@ from small_models import drawn, with_nan
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.models.bert import BertForMaskedLM, BertForSequenceClassification
 from flaxattn.models.decoder import DecoderLM
+from flaxattn.models.task_heads import BertForMaskedLM, BertForSequenceClassification
 
 TEXTS = ["the cat is very sad", "a b c", "very sad , the cat is a h ."]
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND")
 NEAR = 11  # of 255, in any colour: how exact a stored picture is
-LARGEST = 20_000  # bytes of one
+LARGEST = 24_000  # bytes of one
 
 
 def browser(folder: str):

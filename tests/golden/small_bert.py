@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import flaxattn as fa
-from flaxattn.models.bert import BertForMaskedLM
+from flaxattn.models.task_heads import BertForMaskedLM
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 

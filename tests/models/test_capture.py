@@ -14,9 +14,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.models.bert import ARCHITECTURES, Bert, BertForPreTraining
+from flaxattn.models.bert import Bert
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
+from flaxattn.models.task_heads import BertForPreTraining, architectures_of
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 
@@ -375,8 +376,8 @@ def test_other_peoples_models_give_a_trace_in_layer_order():
 
 
 @pytest.mark.few("PreTraining", "NextSentence")
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", architectures_of(BertConfig()))
 def test_every_architecture_records(name):
-    module = ARCHITECTURES[name](CONFIG)
+    module = architectures_of(BertConfig())[name](CONFIG)
     _, state = forward(drawn(module), capture=Capture(weights=True), module=module)
     assert Trace.from_variables(state).encoder.weights.shape == (4, 4, 4, 12, 12)

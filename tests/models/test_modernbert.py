@@ -19,9 +19,10 @@ from small_models import drawn
 from flaxattn.errors import CheckpointError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.config_base import FULL, SLIDING
-from flaxattn.models.modernbert import ModernBert, ModernBertForSequenceClassification
+from flaxattn.models.modernbert import ModernBert
 from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.rotary import Rotary
+from flaxattn.models.task_heads import ModernBertForSequenceClassification
 from flaxattn.pretrained.pretrained_model import see
 from flaxattn.trace.trace import Trace
 

@@ -26,13 +26,14 @@ import safetensors.numpy
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.bert import ARCHITECTURES
+from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.task_heads import architectures_of
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.encoder_names import BERT
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles, accept_files
 
-HEADS = list(ARCHITECTURES)
+HEADS = list(architectures_of(BertConfig()))
 LABELS = {"BertForSequenceClassification": 3, "BertForTokenClassification": 5}
 Checkpoint = Callable[..., Path]
 
@@ -43,7 +44,7 @@ def settings_of(head: str) -> dict[str, int]:
 
 def build(folder: Path, head: str | None = None) -> Any:
     config = model_directory.read_config(folder)
-    return ARCHITECTURES[head or config.architectures[0]](config)
+    return architectures_of(BertConfig())[head or config.architectures[0]](config)
 
 
 def load(folder: Path, head: str | None = None) -> tuple[Any, model_directory.CheckpointMatch]:

@@ -19,13 +19,13 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert import BertForSequenceClassification
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import pruned_from_hf, pruned_to_hf
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.task_heads import BertForSequenceClassification
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert import BertForPreTraining
+from flaxattn.models.task_heads import BertForPreTraining
 from flaxattn.pretrained import model_directory
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import TensorFiles

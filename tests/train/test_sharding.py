@@ -11,9 +11,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert import BertForPreTraining
 from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.parameter_shardings import RULES, state_shardings
+from flaxattn.models.task_heads import BertForPreTraining
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.state import gather, initial_state, make_mesh, place_state

@@ -66,7 +66,9 @@ def test_a_file_has_no_line_that_cannot_be_seen(view, pair):
     root = ElementTree.fromstring(view.svg())
     opacities = [float(n.get("stroke-opacity", "")) for n in root.iter() if n.get("stroke-opacity")]
     count = view.run("return view.drawn().lines.length")
-    seen = view.run("return view.drawn().lines.filter((l) => Math.round(255 * l.opacity)).length")
+    seen = view.run(
+        "return view.drawn().lines.filter((l) => Math.round(255 * 1.8 * l.opacity)).length"
+    )
     assert len(opacities) == seen < count
     assert min(opacities) >= 0.5 / 255 - 1e-4 and opacities == sorted(opacities)
 

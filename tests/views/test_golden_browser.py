@@ -35,4 +35,4 @@ def test_a_level_looks_as_it_did(view, folder, name, theme):
 def test_goldens_are_small_and_none_is_left_over():
     sizes = {path.name: path.stat().st_size for path in cases.FOLDER.iterdir()}
     assert set(sizes) == {f"{name}-{theme}.png" for name in cases.CASES for theme in cases.THEMES}
-    assert max(sizes.values()) < 20_000 and sum(sizes.values()) < 260_000
+    assert max(sizes.values()) < 24_000 and sum(sizes.values()) < 280_000

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from drawn_figures import svg_texts
+from drawn_figures import ink, svg_texts
 
 from flaxattn.measures.head_measures import head_measures
 from flaxattn.trace.trace import Trace
@@ -217,7 +217,7 @@ class TestPlace:
         space = root.tag.removesuffix("svg")
         opacities = [float(path.get("stroke-opacity", "")) for path in root.iter(f"{space}path")]
         wanted = sorted(pair.shares[0, [0, 2], 2].ravel())
-        wanted = [weight for weight in wanted if round(255 * weight)]
+        wanted = [ink(weight) for weight in wanted if round(255 * ink(weight))]
         assert sorted(opacities) == pytest.approx(wanted, abs=5e-4)
         assert svg_texts(root, "token") == pair.tokens * 2
 

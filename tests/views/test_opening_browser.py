@@ -86,6 +86,21 @@ def test_lines_of_other_tokens_can_be_seen_behind_those_of_the_token(view, page,
     assert alone["colourful"] > 60, "in the colour of its head"
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_of_weight_one_half_stand_out_from_the_paper(view, tmp_path, theme):
+    """Sixteen heads, each with the colour of its own."""
+    weights = np.zeros((1, 1, 16, 4, 4), np.float32)
+    weights[..., 0, 0] = 1
+    weights[..., np.arange(1, 4), np.arange(3)] = weights[..., np.arange(1, 4), np.arange(1, 4)] = (
+        0.5
+    )
+    trace = Trace.from_arrays(weights, [list("abcd")])
+    saved = fa.head_view(trace).save(tmp_path / "half.html")
+    for head in range(16):
+        view.open(saved, f"theme={theme}&heads={head}&query=")
+        assert view.run(INK, 3, 2)["contrast"] >= 3, head
+
+
 def test_the_sentence_follows_the_heads(view, page):
     view.open(page, "layer=0&heads=0")
     assert view.texts(".reading") == ["Layer 0, head 0 attends broadly: entropy 1.8 nats."]

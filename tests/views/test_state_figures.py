@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from drawn_figures import curves_of, lines_of, one_line, tokens_of
+from drawn_figures import curves_of, ink, lines_of, one_line, tokens_of
 from matplotlib.colors import to_rgba
 
 from flaxattn.errors import InputError
@@ -41,11 +41,11 @@ def rows_of(pair, figure, heads, queries=None, keys=None):
     return lines_of(figure, heads, list(queries or every), list(keys or every))
 
 
-def assert_opacities(drawn, wanted):
+def assert_opacities(drawn, shares):
     """Every line is there that a screen can show, as strong as it should be."""
-    for place, opacity in wanted.items():
-        assert opacity < 1 / 255 or abs(drawn[place] - opacity) < 1e-6, place
-    assert drawn.keys() <= wanted.keys()
+    for place, share in shares.items():
+        assert ink(share) < 1 / 255 or abs(drawn[place] - ink(share)) < 1e-6, place
+    assert drawn.keys() <= shares.keys()
 
 
 def weights_of(shares, layer, heads):
@@ -83,7 +83,7 @@ def test_lines_have_the_colours_of_their_heads(pair):
     curves = curves_of(plot_state(pair.trace, {"heads": [1]}).axes[0])
     wanted = to_rgba(head_colour(1))[:3]
     assert (curves.get_edgecolors()[:, :3] == wanted).all() and len(curves.get_paths()) > 100
-    assert curves.get_linewidths()[0] == 1.75 * 0.75  # pixels of the page, in points
+    assert curves.get_linewidths()[0] == 2 * 0.75  # pixels of the page, in points
 
 
 @pytest.mark.parametrize("opacity", ["row", "heads"])

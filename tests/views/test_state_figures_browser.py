@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from drawn_figures import lines_of, svg_texts, tokens_of
+from drawn_figures import ink, lines_of, svg_texts, tokens_of
 from PIL import Image
 
 from flaxattn.trace.record import AttentionRecord
@@ -107,7 +107,7 @@ def check_saved_lines(view, root):
     wanted = {
         (line["head"], line["query"], line["key"]): line["weight"]
         for line in view.run("return view.drawn().lines")
-        if round(255 * line["opacity"])
+        if round(255 * ink(line["opacity"]))
     }
     paths = [node for node in root.iter() if node.tag.endswith("}path")]
     place = ("data-head", "data-query", "data-key")
@@ -159,7 +159,7 @@ def check_lines(view, figure, state):
     places = view.run("const s = view.state.selection(null); return [s.queries, s.keys]")
     drawn = lines_of(figure, state["heads"], *places)
     shown = {
-        (line["head"], line["query"], line["key"]): line["opacity"]
+        (line["head"], line["query"], line["key"]): ink(line["opacity"])
         for line in view.run("return view.drawn().lines")
     }
     for line in drawn.keys() | shown.keys():

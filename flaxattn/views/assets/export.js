@@ -6,7 +6,7 @@
 import { fade } from "./colours.js";
 import { svgElement } from "./elements.js";
 import { LEGEND_HEIGHT } from "./gold_paint.js";
-import { isSeen, lineEnds, linesByWidth, paintLines } from "./lines.js";
+import { inkOf, isSeen, lineEnds, linesByWidth, paintLines } from "./lines.js";
 import { formatWeight } from "./numbers.js";
 import { FONT, svgCaption } from "./pens.js";
 
@@ -62,7 +62,7 @@ function svgLines({ lines, geometry, colourOf, numberOf }) {
         svgElement("path", {
           d: `M0 ${from}C${half} ${from} ${half} ${to} ${geometry.width} ${to}`,
           stroke: colourOf(line),
-          "stroke-opacity": line.opacity.toFixed(4),
+          "stroke-opacity": inkOf(line).toFixed(4),
           "data-head": numberOf(line.head),
           "data-query": line.query,
           "data-key": line.key,

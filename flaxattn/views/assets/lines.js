@@ -10,7 +10,7 @@ const LINE_LIMIT = 40000;
 
 /** So many of the strongest lines are wide and smooth; a browser takes ten times longer for one. */
 const WIDE_LIMIT = 800;
-const WIDTH = 1.75;
+const WIDTH = 2;
 const FOCUS_WIDTH = 2.5;
 const EDGE_WIDTH = 4.25;
 const STEPS = 16;
@@ -280,7 +280,7 @@ export function paintLines(canvas, lines, geometry, colourOf, sight = { top: 0, 
   pen.lineWidth = EDGE_WIDTH;
   if (casing) for (const line of strongest) stroke(line, casing, Math.min(1, 2 * line.opacity));
   pen.lineWidth = casing ? FOCUS_WIDTH : WIDTH;
-  for (const line of strongest) stroke(line, colourOf(line), line.opacity);
+  for (const line of strongest) stroke(line, colourOf(line), inkOf(line));
 }
 
 /** @returns {Line[]} lines as a backdrop: in full from a weight of one half on, and much fainter below */
@@ -328,9 +328,14 @@ export function linesByWidth(lines) {
   return parts.filter(([, some]) => some.length);
 }
 
-/** @returns {number} the opacity of a line in the 255 steps that a screen has */
+/** @returns {number} how strongly a line is drawn: nearly in full from one half on, so that it has a contrast of 3 : 1 */
+export function inkOf(line) {
+  return Math.min(1.8 * line.opacity, 0.8 + 0.2 * line.opacity);
+}
+
+/** @returns {number} the same in the 255 steps that a screen has */
 function alphaOf(line) {
-  return Math.round(255 * line.opacity);
+  return Math.round(255 * inkOf(line));
 }
 
 /**

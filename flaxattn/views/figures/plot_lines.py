@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PIXELS = 96  # of an inch
 _POINT = 72 / _PIXELS  # of a pixel
 _ACROSS = 400.0  # from one column to the other
-_STROKE = 1.75
+_STROKE = 2.0
 _FAINTEST = 0.5 / 255  # a screen shows no fainter line
 _MOST, _INK, _LEAST = 40_000, 60e6, 1000  # limits of lines, as in the page
 _BESIDE, _GAP = 14.0, 8.0  # from lines to tokens, from tokens to numbers
@@ -192,7 +192,7 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     from matplotlib.colors import to_rgb
     from matplotlib.path import Path
 
-    visible = lines.opacities >= _FAINTEST
+    visible = 1.8 * lines.opacities >= _FAINTEST
     heads, weights = lines.heads[visible], lines.weights[visible]
     starts = (
         np.array([layout.left[place] for place in lines.queries[visible]]) + layout.shifts[heads]
@@ -207,7 +207,9 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     if shown.maps.signed:
         below, above = (to_rgb(_colour(shown, 0, sign)) for sign in (-1, 1))
         colours = np.where((weights < 0)[:, None], below, above)
-    strokes = np.column_stack([colours.reshape(-1, 3), lines.opacities[visible]])
+    shares = lines.opacities[visible]
+    ink = np.minimum(1.8 * shares, 0.8 + 0.2 * shares)  # `inkOf` in lines.js
+    strokes = np.column_stack([colours.reshape(-1, 3), ink])
     style = {"facecolors": "none", "edgecolors": strokes, "linewidths": _STROKE * _POINT}
     ax.add_collection(PathCollection(paths, **style, gid="lines"), autolim=False)
 
