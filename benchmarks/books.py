@@ -18,10 +18,11 @@ from typing import Any
 import jax
 
 from flaxattn.pipeline.allocator import keep_freed_memory
-from flaxattn.train.bert_mlm import pretrain
-from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from tiny_bert import SmallBertRecipe, pretrain
 
 SECONDS, NATS = 300, 1.5
 RECIPE: dict[str, Any] = {
@@ -56,7 +57,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     keep_freed_memory()  # as the command does
-    recipe = build(PretrainRecipe, RECIPE)
+    recipe = build(SmallBertRecipe, RECIPE)
     with tempfile.TemporaryDirectory() as folder:
         summary = pretrain(sorted(given.text), RunFolder(Path(folder) / "run"), recipe)
     loss, without = summary["heldout"][-1]["mlm_loss"], summary["unigram_loss"]

@@ -9,20 +9,18 @@ Everything happens in one go: a WordPiece vocabulary is learnt, documents are cu
 trained with `flaxattn.train.loop` and written to RUN/model as a Hugging Face directory. A killed
 run continues where its last checkpoint stands when the same command is given again.
 
-The recipe of the built-in model is `flaxattn/pretrained/tiny-bert/recipe.yaml`; the README.md
-beside it names data, commands, hardware, time and results.
+How the built-in tiny-bert was made is in `examples/tiny_bert.py`.
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Float32, Integer
+from jaxtyping import Array, Float
 
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
@@ -43,7 +41,6 @@ from flaxattn.train.corpus import (
     TokenCorpus,
     build_corpus,
     count_tokens,
-    log_frequencies,
     tokenizer_digest,
     unigram_loss,
 )
@@ -58,88 +55,29 @@ from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params, gather, make_mesh, place_batch
 from flaxattn.train.tokenizer_training import learn_once
 
-
-def initial_parameters(
-    module: BertForPreTraining, recipe: PretrainRecipe, training: TokenCorpus
-) -> Params:
-    """Parameters drawn from the recipe's seed, with the starts that the recipe asks for."""
-    ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
-    scale, tables = recipe.initializer_range, params["bert"]["embeddings"]
-    if recipe.position_init == "fourier":
-        table = tables["position"]
-        table["embedding"] = fourier_table(*table["embedding"].shape) * scale
-    if recipe.word_init == "cooccurrence":
-        word = tables["word"]["embedding"]
-        vectors = word_vectors(training, *word.shape, seed=recipe.seed)
-        known = jnp.asarray(np.abs(vectors).sum(1, keepdims=True) > 0)
-        tables["word"]["embedding"] = jnp.where(known, vectors * scale, word)
-    if recipe.unigram_bias:
-        params["mlm_head"]["bias"] = jnp.asarray(
-            log_frequencies(training, module.config.vocab_size)
-        )
-    return params
-
-
-def fourier_table(length: int, width: int) -> Float[Array, "P E"]:
-    """Sines and cosines of width / 2 frequencies, evenly spaced from 0 to pi; mean square 1.
-
-    Any two positions closer than `width` are nearly orthogonal, and moving by a fixed number of
-    positions is one rotation of the whole table, which a head can learn from every position at
-    once.
-    """
-    half = (width + 1) // 2
-    angles = np.outer(np.arange(length), np.pi * (np.arange(half) + 0.5) / half)
-    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
-    return jnp.asarray(table * np.sqrt(2), jnp.float32)
-
-
-def word_vectors(
-    documents: Iterable[Integer[np.ndarray, " T"]],
-    vocabulary: int,
-    width: int,
-    window: int = 2,
-    seed: int = 0,
-) -> Float32[np.ndarray, "V E"]:
-    """Word vectors by counting: truncated SVD of positive pointwise mutual information.
-
-    Levy and Goldberg (2014), with U S^(1/2) and smoothed context frequencies (power 0.75).
-    """
-    counts = np.zeros(vocabulary * vocabulary, np.float32)
-    present = np.zeros(vocabulary, bool)
-    for document in documents:
-        flat = document.astype(np.int64)
-        present[flat] = True
-        for offset in range(1, window + 1):
-            pairs, number = np.unique(
-                flat[:-offset] * vocabulary + flat[offset:], return_counts=True
-            )
-            counts[pairs] += number.astype(np.float32)
-    counts = counts.reshape(vocabulary, vocabulary)
-    counts += counts.T.copy()
-    total = np.maximum(counts.sum(0), 1e-9)
-    context = total**0.75 / (total**0.75).sum()
-    with np.errstate(divide="ignore"):
-        gain = np.log(counts / total[:, None] / context[None])
-    left, strength = _range_svd(np.maximum(gain, 0.0), width, np.random.default_rng(seed))
-    vectors = left * np.sqrt(strength)
-    vectors -= vectors[present].mean(0)
-    vectors /= np.sqrt((vectors**2).mean(1, keepdims=True)) + 1e-9
-    return (vectors * present[:, None]).astype(np.float32)
-
-
-def _range_svd(
-    matrix: Float32[np.ndarray, "V V"], rank: int, rng: np.random.Generator
-) -> tuple[Float32[np.ndarray, "V E"], Float32[np.ndarray, " E"]]:
-    """Leading left singular vectors and values by subspace iteration (Halko et al. 2011)."""
-    probe = rng.standard_normal((matrix.shape[1], min(rank + 16, len(matrix))), np.float32)
-    for _ in range(3):
-        probe, _ = np.linalg.qr(matrix.T @ (matrix @ probe))
-    left, strength, _ = np.linalg.svd(matrix @ probe, full_matrices=False)
-    return left[:, :rank], strength[:rank]
-
-
 MaskedLM = BertForPreTraining | BertForMaskedLM | ModernBertForMaskedLM
+
+
+class AttentionLoss(NamedTuple):
+    """A term of the loss that reads what attention recorded, while training only.
+
+    Attributes:
+        capture: What is recorded.
+        name: Of the metric.
+        price: Factor in the loss.
+        value: The mean over a batch, from its trace.
+    """
+
+    capture: Capture
+    name: str
+    price: float
+    value: Callable[[Trace, PretrainingBatch], Float[Array, ""]]
+
+
+def initial_parameters(module: BertForPreTraining, recipe: PretrainRecipe) -> Params:
+    """Draw the parameters of a new BERT from the recipe's seed."""
+    ids = jnp.zeros((1, max(recipe.lengths)), jnp.int32)
+    return jax.jit(module.init)(jax.random.key(recipe.seed), ids)["params"]
 
 
 def load_base(recipe: PretrainRecipe) -> PretrainedBert | None:
@@ -181,8 +119,13 @@ def pretrain(
     *,
     tokenizer: Path | None = None,
     command: str = "flaxattn train mlm",
+    initial: Callable[[BertForPreTraining, TokenCorpus], Params] | None = None,
+    attention_loss: AttentionLoss | None = None,
 ) -> dict[str, Any]:
-    """Run everything from text files to a Hugging Face directory."""
+    """Run everything from text files to a Hugging Face directory.
+
+    `initial` makes the parameters that a new BERT starts with, from its module and training text.
+    """
     check_files(files)
     with folder.held():
         bad = BadRows(recipe.on_error, folder.path)
@@ -206,10 +149,12 @@ def pretrain(
         folder.claim(recipe, identity)
         training, heldout = corpus.split(recipe.heldout_fraction)
         module = build_module(recipe, reader) if base is None else module_of(base, recipe)
-        task = build_task(module, recipe, reader, training, heldout)
+        loss = loss_function(module, attention_loss)
+        task = build_task(module, loss, recipe, reader, training, heldout)
         if base is None:
             assert isinstance(module, BertForPreTraining)
-            params = initial_parameters(module, recipe, training)
+            drawn = initial is None
+            params = initial_parameters(module, recipe) if drawn else initial(module, training)
         else:
             params = base.params
         done = loop.run(task, params, recipe, folder)
@@ -229,13 +174,13 @@ def pretrain(
 
 def build_task(
     module: MaskedLM,
+    loss: LossFunction,
     recipe: PretrainRecipe,
     tokenizer: Tokenizer,
     training: TokenCorpus,
     heldout: TokenCorpus,
 ) -> loop.Task:
     """Build the task of the loop: loss, optimiser, batches and evaluation."""
-    loss = loss_function(module, recipe.entropy_price)
     part, parts = jax.process_index(), jax.process_count()
 
     def flops(batch: PretrainingBatch) -> float:
@@ -286,17 +231,18 @@ def batch_totals(batch: PretrainingBatch) -> Totals:
     return pretraining_totals(batch.attention_mask, batch.masked_weights, pairs)
 
 
-def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
+def loss_function(module: MaskedLM, attention_loss: AttentionLoss | None = None) -> LossFunction:
     """Loss of the module on a batch, in the form the loop takes."""
-    watched = module.clone(capture=Capture(stats=("entropy",)))
+    watched = module if attention_loss is None else module.clone(capture=attention_loss.capture)
     config: EncoderConfig = module.config
     types = config.variant.tokenized_types  # else tokenizers of the family tell no texts apart
 
     def loss(
         params: Params, batch: PretrainingBatch, dropout: Array | None, totals: Totals
     ) -> tuple[Array, Metrics]:
-        pays, packing = entropy_price > 0 and dropout is not None, batch.packing
-        out, state = (watched if pays else module).apply(
+        added = None if dropout is None else attention_loss
+        packing = batch.packing
+        out, state = (module if added is None else watched).apply(
             {"params": params},
             batch.input_ids,
             batch.attention_mask,
@@ -307,7 +253,7 @@ def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
             masked_positions=batch.masked_positions,
             deterministic=dropout is None,
             rngs=None if dropout is None else {"dropout": dropout},
-            mutable=["intermediates"] if pays else [],
+            mutable=[] if added is None else ["intermediates"],
         )
         assert isinstance(out, ModelOutput)
         scores = out.token_scores
@@ -321,22 +267,13 @@ def loss_function(module: MaskedLM, entropy_price: float = 0.0) -> LossFunction:
             totals,
             1.0 if packing is None else packing.weights,
         )
-        if pays:
+        if added is not None:
             share = batch.attention_mask.shape[0] / totals["rows"]  # of the batch, in this part
-            metrics["attention_entropy"] = mean_entropy(state, batch) * share
-            total += entropy_price * metrics["attention_entropy"]
+            metrics[added.name] = added.value(Trace.from_variables(state), batch) * share
+            total += added.price * metrics[added.name]
         return total, metrics
 
     return loss
-
-
-def mean_entropy(state: Mapping[str, Any], batch: PretrainingBatch) -> Float[Array, ""]:
-    """Mean over layers, heads and real queries of the entropy in nats that `state` recorded."""
-    record = Trace.from_variables(state).encoder
-    assert record is not None
-    entropy = record.stats["entropy"]
-    real = jnp.asarray(batch.attention_mask, entropy.dtype)[None, :, None, :]
-    return (entropy * real).sum() / (real.sum() * entropy.shape[0] * entropy.shape[2])
 
 
 class PretrainingEvaluation:

@@ -178,14 +178,6 @@ class PretrainRecipe(TextRecipe):
         intermediate_size: F.
         hidden_act: activation of the feed-forward layer.
         initializer_range: standard deviation of the initial weights.
-        position_init: "normal" like every other weight, or "fourier": the position table starts as
-            sines and cosines of evenly spaced frequencies and is trained like any parameter.
-        word_init: "normal", or "cooccurrence": word vectors start as the SVD of the training text's
-            co-occurrence counts, and are trained like any parameter.
-        unigram_bias: start the output bias at the logarithms of the training frequencies, so that
-            nothing has to learn them.
-        entropy_price: added to the loss per nat of mean attention entropy while training; 0 leaves
-            the loss as published. A small price makes the heads of a small model decide.
         hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
         attention_probs_dropout_prob: dropout on attention weights.
         max_position_embeddings: longest input of the model.
@@ -213,10 +205,6 @@ class PretrainRecipe(TextRecipe):
     intermediate_size: int = 1024
     hidden_act: str = "gelu"
     initializer_range: float = 0.02
-    position_init: Literal["normal", "fourier"] = "normal"
-    word_init: Literal["normal", "cooccurrence"] = "normal"
-    unigram_bias: bool = False
-    entropy_price: float = 0.0
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 128

@@ -387,6 +387,21 @@ def with_interventions(
     return {"params": params, "interventions": tree}
 
 
+def check_layers(interventions: Sequence[Intervention], layers: int, caching: bool) -> None:
+    """Refuse interventions at layers that a model lacks, and at positions where it has a cache."""
+    for one in interventions:
+        if one.layers is not None and max(one.layers) >= layers:
+            raise InputError(
+                f"An intervention at {one.site} names layer {max(one.layers)}; the model has "
+                f"layers 0 to {layers - 1}.\nLayers are counted from 0."
+            )
+        if one.by_position and caching:
+            raise InputError(
+                f"An intervention at {one.site} depends on positions, which a model with a "
+                "cache counts anew at each call.\nLeave positions out, or run without a cache."
+            )
+
+
 def edits_of_layer(
     interventions: "Sequence[tuple[Intervention, Mapping[str, Array]]]",
 ) -> dict[str, Any]:

@@ -21,9 +21,15 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.models.interventions import Intervention, changed, edits_of_layer, is_recorded
+from flaxattn.models.interventions import (
+    Intervention,
+    changed,
+    check_layers,
+    edits_of_layer,
+    is_recorded,
+)
 from flaxattn.models.layers import record, recording
-from flaxattn.trace.record import AttentionRecord, with_rotations
+from flaxattn.trace.record import AttentionRecord, joined_layers
 
 
 @jax.jit
@@ -274,22 +280,6 @@ class Stack(nn.Module):
             self.put_variable("cache", "layers", tuple(kept))
         return x, records, parts
 
-    def _interventions(self) -> tuple[Intervention, ...]:
-        """Changes of the layers, which name layers that there are."""
-        interventions = self.get_variable("interventions", "layers", ())
-        for one in interventions:
-            if one.layers is not None and max(one.layers) >= self.num_layers:
-                raise InputError(
-                    f"An intervention at {one.site} names layer {max(one.layers)}; the model has "
-                    f"layers 0 to {self.num_layers - 1}.\nLayers are counted from 0."
-                )
-            if one.by_position and self.is_mutable_collection("cache"):
-                raise InputError(
-                    f"An intervention at {one.site} depends on positions, which a model with a "
-                    "cache counts anew at each call.\nLeave positions out, or run without a cache."
-                )
-        return interventions
-
     def _chosen(self) -> tuple[int, ...]:
         everything = tuple(range(self.num_layers))
         chosen = everything if self.capture.layers is None else self.capture.layers
@@ -307,7 +297,8 @@ class Stack(nn.Module):
         """
         requested = recording(self) and dataclasses.replace(self.capture, layers=None) != NOTHING
         chosen = self._chosen() if requested else ()
-        interventions = self._interventions()
+        interventions = self.get_variable("interventions", "layers", ())
+        check_layers(interventions, self.num_layers, self.is_mutable_collection("cache"))
         runs = [
             (
                 blocks[n] if n in chosen else None,
@@ -447,26 +438,11 @@ def _join(recorded: list[Any], layers: tuple[int, ...]) -> Any:
     """Concatenate the segments' records and write the layer numbers on each `AttentionRecord`."""
     trees = [jax.tree.flatten(tree, is_leaf=_is_record) for tree in recorded]
     parts = zip(*(leaves for leaves, _ in trees), strict=True)
-    return jax.tree.unflatten(trees[0][1], [_joined(*part, layers=layers) for part in parts])
-
-
-def _joined(*parts: Any, layers: tuple[int, ...]) -> Any:
-    """One leaf of the segments' records; layers of different kinds may have had other kernels."""
-    if not _is_record(parts[0]):
-        return _concatenate(*parts)
-    ran = ", ".join(dict.fromkeys(part.implementation for part in parts))
-    windows = [w for part in parts for w in (part.sliding_windows or (None,)) * _layers_in(part)]
-    alike = (
-        dataclasses.replace(part, implementation=ran, sliding_windows=())
-        for part in with_rotations(parts)
-    )
-    joined = jax.tree.map(_concatenate, *alike)
-    return dataclasses.replace(joined, layers=layers).with_windows(windows)
-
-
-def _layers_in(part: AttentionRecord) -> int:
-    """Layers of a segment, which are alike and share one window."""
-    return max((len(leaf) for leaf in jax.tree.leaves(part)), default=0)
+    joined = [
+        joined_layers(part, layers) if _is_record(part[0]) else _concatenate(*part)
+        for part in parts
+    ]
+    return jax.tree.unflatten(trees[0][1], joined)
 
 
 def _is_record(leaf: Any) -> bool:

@@ -289,7 +289,7 @@ def _inside(
     return chosen - window[0], (start, start + len(chosen))
 
 
-def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionRecord]:
+def _with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionRecord]:
     """Join records of rotated and unrotated layers; unrotated ones get the angle 0."""
     rotated = next((one.rotation for one in records if one.rotation is not None), None)
     if rotated is None:
@@ -306,6 +306,24 @@ def with_rotations(records: Sequence[AttentionRecord]) -> Sequence[AttentionReco
         else one
         for one in records
     ]
+
+
+def joined_layers(parts: Sequence[AttentionRecord], layers: tuple[int, ...]) -> AttentionRecord:
+    """One record of layers in their order; those of different kinds may have had other kernels."""
+    counts = [max((len(leaf) for leaf in jax.tree.leaves(part)), default=0) for part in parts]
+    windows = [  # a part has one window, or that of each of its layers
+        window
+        for part, count in zip(parts, counts, strict=True)
+        for window in (part.sliding_windows or (None,)) * count
+    ]
+    ran = ", ".join(dict.fromkeys(part.implementation for part in parts))
+    alike = [
+        dataclasses.replace(part, implementation=ran, sliding_windows=())
+        for part in _with_rotations(parts)
+    ]
+    if len(alike) > 1:
+        alike = [jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *alike)]
+    return dataclasses.replace(alike[0], layers=layers).with_windows(windows)
 
 
 def among_heads(capture: Capture, present: tuple[int, ...]) -> Capture:

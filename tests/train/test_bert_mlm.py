@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from jaxtyping import Array
 
 from flaxattn.errors import InputError
+from flaxattn.kernels.contract import Capture
 from flaxattn.models.task_heads import BertForPreTraining
 from flaxattn.pretrained import model_directory
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.trace.tensor_file import TensorFiles
+from flaxattn.trace.trace import Trace
 from flaxattn.train import bert_mlm
 from flaxattn.train.bert_mlm import initial_parameters
 from flaxattn.train.optimizers import bert_adamw
@@ -34,9 +37,6 @@ RECIPE = PretrainRecipe(
     intermediate_size=64,
     max_position_embeddings=16,
     initializer_range=0.1,
-    position_init="fourier",
-    word_init="cooccurrence",
-    unigram_bias=True,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
     paragraphs_per_document=1,
@@ -52,8 +52,6 @@ RECIPE = PretrainRecipe(
     log_seconds=1000,
     devices=1,
 )
-
-PLAIN = dataclasses.replace(RECIPE, word_init="normal", unigram_bias=False)
 
 
 @pytest.fixture(scope="module")
@@ -110,27 +108,6 @@ def test_the_model_directory_opens_with_the_trained_weights(run: Path) -> None:
     assert tokenizer.backend.id_to_token(guess) == "trees"
 
 
-@pytest.mark.slow
-def test_the_output_bias_starts_at_the_frequencies(run: Path) -> None:
-    rows = read_metrics(run / "metrics.jsonl")
-    unigram = yaml.safe_load((run / "summary.json").read_text())["unigram_loss"]
-    assert rows[0]["mlm_loss"] == pytest.approx(unigram, abs=0.5)
-
-
-@pytest.mark.slow
-def test_initial_parameters_follow_the_recipe(run: Path) -> None:
-    tokenizer = Tokenizer.from_dir(run / "model")
-    module = bert_mlm.build_module(RECIPE, tokenizer)
-    params = initial_parameters(module, PLAIN, [])["bert"]["embeddings"]
-    table = np.asarray(params["position"]["embedding"])
-    assert table.std() == pytest.approx(0.1, rel=0.1)
-    products = table @ table.T
-    assert np.abs(products - np.diag(np.diag(products))).max() < 0.1 * products[0, 0]
-    word = np.asarray(params["word"]["embedding"])
-    assert word.std() == pytest.approx(0.1, rel=0.2)
-    assert np.abs(word).max() < 0.25
-
-
 @pytest.fixture(scope="module")
 def batch(run: Path) -> PretrainingBatch:
     """Two sequences of one length, and one that is shorter."""
@@ -155,7 +132,7 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(
 ) -> None:
     recipe = dataclasses.replace(RECIPE, hidden_dropout_prob=0.5)
     module = bert_mlm.build_module(recipe, Tokenizer.from_dir(run / "model"))
-    params = initial_parameters(module, PLAIN, [])
+    params = initial_parameters(module, RECIPE)
     loss = jax.jit(bert_mlm.loss_function(module))
     keys = (None, None, jax.random.key(0), jax.random.key(0), jax.random.key(1))
     totals = bert_mlm.batch_totals(batch)
@@ -166,20 +143,27 @@ def test_dropout_is_on_in_training_only_and_follows_its_key(
 
 
 @pytest.mark.slow
-def test_the_price_of_entropy_is_charged_while_training_only(
+def test_a_term_that_reads_attention_is_charged_while_training_only(
     run: Path, batch: PretrainingBatch
 ) -> None:
     """Heads without queries attend evenly, so the entropy is the logarithm of the length."""
-    module = bert_mlm.build_module(PLAIN, Tokenizer.from_dir(run / "model"))
-    params = initial_parameters(module, PLAIN, [])
+
+    def mean_entropy(trace: Trace, batch: PretrainingBatch) -> Array:
+        mask = jnp.asarray(batch.attention_mask)
+        entropies = trace.encoder.stats["entropy"]  # [L, B, H, Q]
+        return (entropies * mask[None, :, None]).mean((0, 2)).sum() / mask.sum()
+
+    module = bert_mlm.build_module(RECIPE, Tokenizer.from_dir(run / "model"))
+    params = initial_parameters(module, RECIPE)
     attention = params["bert"]["encoder"]["layers"]["attention"]
     attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
-    loss = jax.jit(bert_mlm.loss_function(module, entropy_price=0.5))
+    term = bert_mlm.AttentionLoss(Capture(stats=("entropy",)), "entropy", 0.5, mean_entropy)
+    loss = jax.jit(bert_mlm.loss_function(module, term))
     totals = bert_mlm.batch_totals(batch)
     total, metrics = loss(params, batch, jax.random.key(0), totals)
     lengths = batch.attention_mask.sum(1)
     expected = (lengths * np.log(lengths)).sum() / lengths.sum()
-    assert float(metrics["attention_entropy"]) == pytest.approx(expected, rel=1e-5)
+    assert float(metrics["entropy"]) == pytest.approx(expected, rel=1e-5)
     assert float(total - metrics["loss"]) == pytest.approx(0.5 * expected, rel=1e-4)
     total, metrics = loss(params, batch, None, totals)
     assert float(total) == float(metrics["loss"])
@@ -188,7 +172,7 @@ def test_the_price_of_entropy_is_charged_while_training_only(
 @pytest.mark.slow
 def test_decay_spares_exactly_norms_and_biases_of_the_real_model(run: Path) -> None:
     tokenizer = Tokenizer.from_dir(run / "model")
-    params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), PLAIN, [])
+    params = initial_parameters(bert_mlm.build_module(RECIPE, tokenizer), RECIPE)
     recipe = PretrainRecipe(learning_rate=1.0, warmup_steps=0, weight_decay=0.5, steps=10)
     optimizer = bert_adamw(recipe)
     zeros = jax.tree.map(jnp.zeros_like, params)
@@ -223,7 +207,7 @@ def test_too_little_text_for_a_batch_is_refused_before_training(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, changes: dict
 ) -> None:
     monkeypatch.setattr("flaxattn.train.loop.run", None)
-    recipe = dataclasses.replace(PLAIN, **changes)
+    recipe = dataclasses.replace(RECIPE, **changes)
     with pytest.raises(InputError, match=f"^too little text for one {side} batch\n") as refused:
         bert_mlm.pretrain([text], RunFolder(tmp_path / "run"), recipe)
     assert len(str(refused.value).splitlines()) == 3

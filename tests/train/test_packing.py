@@ -156,7 +156,7 @@ def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokeni
     assert alone.masked_weights.sum() == packed.masked_weights.sum()
     assert (alone.input_ids[:, 0] == tokenizer.cls_id).all()
     module = bert_mlm.build_module(RECIPE, tokenizer)
-    params = initial_parameters(module, RECIPE, [])
+    params = initial_parameters(module, RECIPE)
     loss = jax.jit(jax.grad(bert_mlm.loss_function(module), has_aux=True))
     (one, seen), (other, expected) = (
         loss(params, batch, None, bert_mlm.batch_totals(batch)) for batch in (packed, alone)
@@ -172,7 +172,7 @@ def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokeni
 def test_parts_of_a_batch_add_up(feed: PretrainingFeed, tokenizer: Tokenizer) -> None:
     """Rows hold unequal numbers of pairs; accumulated, each pair still counts the same."""
     module = bert_mlm.build_module(RECIPE, tokenizer)
-    params = initial_parameters(module, RECIPE, [])
+    params = initial_parameters(module, RECIPE)
     optimizer = bert_mlm.optimizer(RECIPE)
     loss, totals = bert_mlm.loss_function(module), bert_mlm.batch_totals
     (_, whole), (_, parts) = (

@@ -51,7 +51,7 @@ def test_lists_and_whole_numbers_for_floats_in_overrides() -> None:
         ("steps=[1", ["--set 'steps=[1': the value is not YAML"]),
         ("lengths=[64,128]", ["every phase needs a length and a share"]),
         ("lengths=[4096]", ["length 4096 does not fit the model"]),
-        ("position_init=fuorier", ["position_init 'fuorier' is unknown", "nearest is 'fourier'"]),
+        ("schedule=polynomal", ["schedule 'polynomal' is unknown", "nearest is 'polynomial'"]),
         ("schedule=3", ["schedule 3 is unknown", "choose 'bert', 'linear', 'polynomial'"]),
         ("accumulate=3", ["a batch of 32 sequences has no 3 equal parts"]),
         ("checkpoint_every=-1", ["checkpoint_every must be at least 0, got -1"]),
