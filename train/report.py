@@ -50,7 +50,7 @@ class RowChain:
         return self._digest
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Rows of a file, without their digests.
 
     The last lines of the file may be missing or cut, as a killed run leaves them.
@@ -266,11 +266,6 @@ class Reporter:
                 self._board.add_scalar(f"{kind}/{name}", value, done)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, in the order they were written."""
-    return read_rows(path)
-
-
 def _line(metrics: dict[str, float]) -> str:
     parts = [f"loss {metrics['loss']:.3f}"] if "loss" in metrics else []
     for name, value in metrics.items():
@@ -297,7 +292,7 @@ def _cut(path: Path, last: int) -> RowChain:
     """Drop rows after update `last`, and the one that a killed run was writing."""
     chain = RowChain()
     if path.is_file():
-        kept = [row for row in read_rows(path) if row["step"] <= last] if last >= 0 else []
+        kept = [row for row in read_metrics(path) if row["step"] <= last] if last >= 0 else []
         write_text(path, "".join(map(chain.line, kept)))
     return chain
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.kernels.call import PairBias
 
 
-class Keys(NamedTuple):
+class VisibleKeys(NamedTuple):
     """Keys and values of a call, and what restricts who sees them."""
 
     key: Float[Array, "B K G D"]
@@ -48,13 +48,13 @@ def cache_context(
     _put(module, _by_head(key, 1), _by_head(value, 1))
 
 
-def cached_context(module: nn.Module, mask: Bool[Array, "..."] | None) -> Keys:
+def cached_context(module: nn.Module, mask: Bool[Array, "..."] | None) -> VisibleKeys:
     """Keys and values of a context that was read before."""
     key, value = _cached(module)
-    return Keys(_by_position(key), _by_position(value), mask)
+    return VisibleKeys(_by_position(key), _by_position(value), mask)
 
 
-def with_cache(module: nn.Module, keys: Keys, length: int) -> Keys:
+def with_cache(module: nn.Module, keys: VisibleKeys, length: int) -> VisibleKeys:
     """Append the keys and values of self-attention to a cache of `length` positions, read it all.
 
     Several positions at once attend causally to those before them, and to all in the cache.
@@ -72,10 +72,10 @@ def with_cache(module: nn.Module, keys: Keys, length: int) -> Keys:
     k, v = (_appended(*pair, start) for pair in zip(_cached(module), (k, v), strict=True))
     _put(module, k, v)
     last = (k.shape[3], jnp.asarray(start))
-    return Keys(_by_position(k), _by_position(v), _visible(k, mask, start), cached=last)
+    return VisibleKeys(_by_position(k), _by_position(v), _visible(k, mask, start), cached=last)
 
 
-def _next_chunk(module: nn.Module, keys: Keys, start: Int[Array, ""]) -> Keys:
+def _next_chunk(module: nn.Module, keys: VisibleKeys, start: Int[Array, ""]) -> VisibleKeys:
     """Several positions at once, which follow those in the cache."""
     k, v, mask, window = keys.key, keys.value, keys.mask, keys.window
     groups, _, rows, room, _ = module.get_variable("cache", "key").shape
@@ -85,11 +85,11 @@ def _next_chunk(module: nn.Module, keys: Keys, start: Int[Array, ""]) -> Keys:
     if window is None:
         k, v = (_appended(*pair, start) for pair in pairs)
         _put(module, k, v)
-        return Keys(_by_position(k), _by_position(v), mask, True, None, start)
+        return VisibleKeys(_by_position(k), _by_position(v), mask, True, None, start)
     (k, new_k), (v, new_v) = (_rolled(*pair, start) for pair in pairs)
     _put(module, new_k, new_v)
     real = _real(mask, start - room, k.shape[1], groups)
-    return Keys(k, v, real, True, window, room)
+    return VisibleKeys(k, v, real, True, window, room)
 
 
 def _put(module: nn.Module, key: Array, value: Array) -> None:

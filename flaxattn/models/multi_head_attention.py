@@ -20,7 +20,7 @@ from flaxattn.kernels import contract
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models.attention_cache import Keys, cache_context, cached_context, with_cache
+from flaxattn.models.attention_cache import VisibleKeys, cache_context, cached_context, with_cache
 from flaxattn.models.interventions import Heads, edited, edits_of_maps
 from flaxattn.models.layers import Dense, RMSNorm, record, recording
 from flaxattn.models.rotary import Rotation, rotate
@@ -154,7 +154,7 @@ class MultiHeadAttention(nn.Module):
         intermediates: contract.Intermediates,
         scale: float,
         q: Float[Array, "B Q H D"],
-        keys: Keys,
+        keys: VisibleKeys,
         output: Float[Array, "B Q H D"],
         rotation: Rotation | None,
     ) -> None:
@@ -190,8 +190,8 @@ class MultiHeadAttention(nn.Module):
         return Heads(self._present(), self.num_heads) if self.pruned else None
 
     def _edited(
-        self, q: Float[Array, "B Q H D"], keys: Keys
-    ) -> tuple[Float[Array, "B Q H D"], Keys]:
+        self, q: Float[Array, "B Q H D"], keys: VisibleKeys
+    ) -> tuple[Float[Array, "B Q H D"], VisibleKeys]:
         """Queries, keys and values after interventions, these by query head where any changes."""
         q = edited(self, "query", q, self._numbered())
         changes = {}
@@ -213,7 +213,7 @@ class MultiHeadAttention(nn.Module):
 
     def _keys(
         self, x: Array, context: Array | None, mask: Array | None, rotation: Rotation | None
-    ) -> Keys:
+    ) -> VisibleKeys:
         """Keys and values, and who may see them."""
         caching = self.cache_length > 0 and self.is_mutable_collection("cache")
         caching = caching and not self.is_initializing()
@@ -225,8 +225,10 @@ class MultiHeadAttention(nn.Module):
         if context is not None:
             if caching:
                 cache_context(self, k, v)
-            return Keys(k, v, mask)
-        keys = Keys(self._rotated(k, rotation, "key_norm"), v, mask, self.causal, self.window)
+            return VisibleKeys(k, v, mask)
+        keys = VisibleKeys(
+            self._rotated(k, rotation, "key_norm"), v, mask, self.causal, self.window
+        )
         return with_cache(self, keys, self.cache_length) if caching else keys
 
     def _dense(self, name: str, features: int, bias: bool) -> Dense:

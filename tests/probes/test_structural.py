@@ -250,6 +250,15 @@ def test_the_same_seed_gives_the_same_probe_and_padding_does_not_count(texts):
     np.testing.assert_allclose(losses, [p.losses[0] for p in one], rtol=1e-5)
 
 
+def test_every_sentence_is_learnt_from(texts):
+    fitting = Fitting(rank=2, batch=1, epochs=1, seed=3)
+    plain = fit_structural_probes(texts[:4], texts[20:25], fitting)[0].distance
+    for number in range(4):
+        others = [*texts[:number], texts[10], *texts[number + 1 : 4]]
+        changed = fit_structural_probes(others, texts[20:25], fitting)[0].distance
+        assert (changed != plain).any(), number
+
+
 def test_the_control_tree_follows_from_types(texts):
     answers = {}
     for words in texts:
