@@ -33,7 +33,7 @@ from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm_data import TextBatch, TokenRows, bytes_per_token
 from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.objectives import Metrics, Totals, token_loss
-from flaxattn.train.report import RowChain, read_rows
+from flaxattn.train.report import RowChain, read_metrics
 from flaxattn.train.state import LossFunction, Params, gather, place_batch
 
 LanguageModelConfig = GPT2Config | DecoderConfig
@@ -343,7 +343,7 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     with path.open("rb") as file:
         sealed = file.read(len(_UNSEALED)) != _UNSEALED
     if sealed:
-        return read_rows(path)
+        return read_metrics(path)
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
         return [{name: row[name] for name in ("prompt", "text", "step")} for row in rows]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flaxattn.errors import CheckpointError
-from flaxattn.train.report import RowChain, read_rows
+from flaxattn.train.report import RowChain, read_metrics
 
 ROWS = [
     {"step": 2, "kind": "training", "loss": 4.5, "tokens": 90},
@@ -40,13 +40,13 @@ def path(tmp_path: Path) -> Path:
 
 def test_every_flipped_bit_is_found(path: Path) -> None:
     whole = path.read_bytes()
-    assert read_rows(path) == ROWS
+    assert read_metrics(path) == ROWS
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError) as error:
-            read_rows(path)
+            read_metrics(path)
         assert str(error.value).startswith(f"{path} is damaged: line ")
         assert len(str(error.value).splitlines()) == 3
 
@@ -56,33 +56,33 @@ def test_a_line_that_was_being_written_is_left_out(path: Path) -> None:
     start = whole.rindex(b"\n", 0, -1) + 1
     for cut in range(start, len(whole) + 1):
         path.write_bytes(whole[:cut])
-        assert read_rows(path) == (ROWS if cut >= len(whole) - 1 else ROWS[:2])
+        assert read_metrics(path) == (ROWS if cut >= len(whole) - 1 else ROWS[:2])
     path.write_bytes(b"")
-    assert read_rows(path) == []
+    assert read_metrics(path) == []
 
 
 def test_rows_of_an_earlier_version_have_no_checksums(path: Path) -> None:
     plain = "".join(json.dumps(row) + "\n" for row in ROWS)
     path.write_text(plain)
-    assert read_rows(path) == ROWS
+    assert read_metrics(path) == ROWS
     path.write_text(plain + '{"step": 9, "ki')
-    assert read_rows(path) == ROWS
+    assert read_metrics(path) == ROWS
     path.write_text(plain + lines_of(ROWS)[0])
     with pytest.raises(CheckpointError, match="line 1 is not what was written"):
-        read_rows(path)
+        read_metrics(path)
 
 
 def test_rows_of_an_earlier_version_have_a_checksum_each(path: Path) -> None:
     old = "".join(map(checksummed, ROWS))
     path.write_text(old)
-    assert read_rows(path) == ROWS
+    assert read_metrics(path) == ROWS
     path.write_text(old.replace("4.5", "4.6"))
     with pytest.raises(CheckpointError, match="line 1 is not what was written"):
-        read_rows(path)
+        read_metrics(path)
     for mixed in (old + lines_of(ROWS)[0], lines_of(ROWS)[0] + old, old + json.dumps(ROWS[0])):
         path.write_text(mixed)
         with pytest.raises(CheckpointError, match=r"line \d is not what was written"):
-            read_rows(path)
+            read_metrics(path)
 
 
 @pytest.mark.slow
@@ -95,10 +95,10 @@ def test_every_removed_repeated_or_moved_row_is_named(path: Path) -> None:
             path.write_text("".join(lines[n] for n in order))
             right = next((k for k, n in enumerate(order) if k != n), length)
             if right == length:
-                assert read_rows(path) == rows[:length]
+                assert read_metrics(path) == rows[:length]
                 continue
             with pytest.raises(CheckpointError) as error:
-                read_rows(path)
+                read_metrics(path)
             assert f"{path} is damaged: line {right + 1} is not" in str(error.value)
             refused += 1
     assert refused == 1365 - 5
