@@ -158,7 +158,7 @@ def serve(options):
 
 
 def difference(folder):
-    """Of the first losses, which follow from the same weights; dropout differs, if there is any."""
+    """Compare the first losses, which follow from the same weights; dropout differs."""
     torch, ours = (float((folder / side).read_text()) for side in SIDES)
     rate = folder / "rate"
     rates = {"matrix_tflops": round(float(rate.read_text()), 1)} if rate.exists() else {}

@@ -6,7 +6,7 @@
     python benchmarks/copy_reverse.py --model rnn
 
 A source is `copy` or `turn` and 3 to 12 letters; the target is the letters in that order or the
-other. Judged on sequences that are not in the training set: the share of tokens and of whole
+other. Accuracy on sequences that are not in the training set: the share of tokens and of whole
 sequences that greedy writing gets right, and the share of written letters whose largest
 cross-attention (mean over the heads of a layer) lies on the letter that is written, when the model
 reads the right target. The run's time counts from reading the files to the model on disk; beside it

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What keeping freed memory is worth: updates of the built-in model with and without it.
+"""Time of updates of the built-in model, with and without keeping freed memory.
 
     python benchmarks/freed_memory.py
 

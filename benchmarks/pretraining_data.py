@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast text becomes a corpus, a corpus a plan, and a plan batches. No model is involved.
+"""Speed of making a corpus, a plan from it, and batches from the plan. No model is involved.
 
     python benchmarks/pretraining_data.py text/*.txt --workers 2
 

@@ -3,8 +3,8 @@
 """Two processes that do the same work, timed in turns, one round at a time.
 
 Each side is a process of its own, so that neither meets the other's threads, and torch may live in
-another Python than jax. Rounds alternate, so that whatever else the machine does hits both. What
-the work is belongs to the benchmark that imports this; it is started again with `--serve SIDE`.
+another Python than jax. Rounds alternate, so that whatever else the machine does hits both. The
+benchmark that imports this file defines the work; each side runs it with `--serve SIDE`.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def parser(doc):
 
 
 def serve(side, work):
-    """What a side's process does: say what it is, then time a round per line that comes in."""
+    """Run the process of a side: report its versions, then time a round for each line of input."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES[side]}
     print(json.dumps(versions | {"python": platform.python_version()}), flush=True)
     for _ in sys.stdin:

@@ -28,7 +28,7 @@ KernelLike = Callable[..., tuple[Float[Array, "H S D"], dict[str, Float[Array, "
 class RecordedAttention(nn.Module):
     """Attention for `flax.linen.MultiHeadDotProductAttention(attention_fn=...)`.
 
-    What is captured is sown into the collection "intermediates" under the name "attention".
+    The attention record is sown into the collection "intermediates" under the name "attention".
 
     Attributes:
         capture: what to return beside the output.

@@ -124,9 +124,9 @@ def doctor(
 ) -> None:
     """Report on the installation, or on a model.
 
-    Prints versions, devices and the attention kernel in use. Of a model, configuration, tokenizer
-    and the headers of its files are read, not its parameters: what it is, what of its files is
-    applied or has no effect, and what keeps it from opening. The exit status is then 1.
+    Prints versions, devices and the attention kernel in use. For a model, it reads configuration,
+    tokenizer and the headers of the files, not the parameters, and reports its type, which files
+    are applied or have no effect, and what prevents it from opening; the exit status is then 1.
 
     Example: flaxattn doctor tiny-bert
 

@@ -80,7 +80,7 @@ def check_arguments(count: int = 1, others: Collection[str] = ()) -> Callable[[F
     """Make a decorator that refuses unknown keywords, and arguments of another type than annotated.
 
     Args:
-        count: How many of the first parameters are checked for their type. Their annotations are
+        count: Number of parameters, from the first, whose type is checked. Their annotations are
             classes, unions or generic collections; of a collection, the members are not looked at.
         others: Keywords that go into `**`. Without any, those of a function that has `**` are not
             looked at.

@@ -242,7 +242,7 @@ def _try_to_write(folder: Path) -> None:
 
 
 def _remedy(error: OSError) -> str:
-    """How to put a failure to write right."""
+    """Return the advice for a failure to write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space and do the same again, or choose another folder."
     return "Choose another folder."

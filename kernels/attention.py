@@ -52,8 +52,8 @@ def attention(
 
     Computes ``softmax(cap(scale * q·k) + bias) v``, cap by ``soft_cap``, with the masking rules of
     `flaxattn.kernels.contract` (True = may be attended; all restrictions hold at once; a row
-    without any key gives 0). Works under jit, vmap, grad, remat, scan and shard_map over batch
-    and heads. What is captured never changes the output.
+    without any key gives 0). Works under jit, vmap, grad, remat, scan and shard_map over batch and
+    heads. Capturing never changes the output.
 
     >>> import jax
     >>> from flaxattn.kernels.contract import Capture, Sieve

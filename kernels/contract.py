@@ -81,7 +81,7 @@ _TOPK_KEYS = ("topk_weights", "topk_indices")
 
 
 SIEVE_STATISTICS = ("mass", "entropy", "argmax")
-"""What a sieve may report of its keys."""
+"""Statistics that a sieve may report of its keys."""
 
 
 @dataclass(frozen=True)
@@ -400,8 +400,8 @@ class Dropout(NamedTuple):
 class Edits(NamedTuple):
     """Functions that change attention while it is computed; only "reference" runs them.
 
-    What is captured is what acted: edited scores and weights. With an edit of weights, statistics
-    are those of the edited weights, whose logarithms stand for scores; a weight that is not above 0
+    Captured scores and weights are those after the edits. With an edit of weights, statistics are
+    those of the edited weights, whose logarithms stand for scores; a weight that is not above 0
     counts as masked there. Gradients flow through both functions.
 
     >>> from flaxattn.kernels.attention import attention

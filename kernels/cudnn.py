@@ -22,7 +22,7 @@ from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.masks import sanitized
 
 MAX_DEPTH = 128
-"""Of heads on GPUs before Hopper; deeper values are computed in several calls."""
+"""Largest depth of heads on GPUs before Hopper; deeper values are computed in several calls."""
 
 
 def refusal(call: Call) -> str | None:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiles on a Hopper GPU: where they lie in global memory, shared memory and registers.
 
-Each compute warpgroup of a kernel works on 64 rows of a tile. Which inputs stay in shared memory
-while others pass is a `TileSchedule`; how a warpgroup holds a tile in registers is a
-`GpuTileLayout`. Kernels are elsewhere, and no attention is computed here.
+Each compute warpgroup of a kernel works on 64 rows of a tile. A `TileSchedule` says which inputs
+stay in shared memory while others pass, a `GpuTileLayout` how a warpgroup holds a tile in
+registers. Kernels are elsewhere, and no attention is computed here.
 """
 
 import math

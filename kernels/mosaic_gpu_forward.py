@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forward kernel of Mosaic GPU: output, statistics and maps.
 
-Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns,
-one on the tensor cores while the other exponentiates. Captured weights and scores are written in
-a second sweep over the keys, when the sums of the rows are final. Which calls come here is decided
-in mosaic_gpu.py; shared memory and barriers are in mosaic_gpu_launch.py.
+Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns, one
+on the tensor cores while the other exponentiates. Captured weights and scores are written in a
+second sweep over the keys, when the sums of the rows are final. mosaic_gpu.py decides which calls
+come here; shared memory and barriers are in mosaic_gpu_launch.py.
 """
 
 import functools

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a kernel on Hopper: a memory warpgroup brings tiles, compute warpgroups work on them.
 
-What is computed is given as functions. Which tiles there are is in mosaic_gpu_form.py and
+The computations are arguments, as functions. The tiles are described in mosaic_gpu_form.py and
 mosaic_gpu_sweeps.py.
 """
 

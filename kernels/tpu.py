@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention on a TPU: the forward kernel with its captures, and the column sums.
 
-What a tile computes is in tiles.py, how a grid walks over tiles in tpu_sweep.py, the gradients in
-tpu_backward.py, and what makes one differentiable call of them in fused.py.
+tiles.py computes one tile, tpu_sweep.py walks over the tiles of a grid, tpu_backward.py computes
+the gradients, and fused.py makes one differentiable call of them.
 """
 
 import functools

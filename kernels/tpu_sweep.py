@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One shape for all TPU kernels: which tile each step of a grid works on, and what lies in VMEM.
 
-A grid walks over batch, head, the blocks of one side ("outer": a block of queries, or of keys)
-and, innermost and in order, over the blocks of the other side. Vectors of the outer side lie as
-columns ``[n, 1]``, transposed once per outer block; those of the inner side as rows ``[1, n]``, as
-they come. Where keys are the outer side tiles are therefore transposed, [keys, queries], and no
-product needs a transposed operand. Tiles without a pair that may attend are neither fetched nor
-computed: the band says which, or small integer arrays that a kernel reads before its first step.
-What is computed with a tile is in tpu.py and tpu_backward.py.
+A grid walks over batch, head, the blocks of one side ("outer": a block of queries, or of keys) and,
+innermost and in order, over the blocks of the other side. Vectors of the outer side lie as columns
+``[n, 1]``, transposed once per outer block; those of the inner side as rows ``[1, n]``, as they
+come. Where keys are the outer side tiles are therefore transposed, [keys, queries], and no product
+needs a transposed operand. Tiles without a pair that may attend are neither fetched nor computed:
+the band says which, or small integer arrays that a kernel reads before its first step. The
+computations on a tile are in tpu.py and tpu_backward.py.
 """
 
 import functools

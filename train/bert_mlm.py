@@ -9,7 +9,7 @@ Everything happens in one go: a WordPiece vocabulary is learnt, documents are cu
 trained with `flaxattn.train.loop` and written to RUN/model as a Hugging Face directory. A killed
 run continues where its last checkpoint stands when the same command is given again.
 
-How the built-in tiny-bert was made is in `examples/tiny_bert.py`.
+`examples/tiny_bert.py` made the built-in tiny-bert.
 """
 
 import functools
@@ -63,7 +63,7 @@ class AttentionLoss(NamedTuple):
 
     Attributes:
         capture: What is recorded.
-        name: Of the metric.
+        name: Name of the metric.
         price: Factor in the loss.
         value: The mean over a batch, from its trace.
     """

@@ -5,7 +5,7 @@
 Voita et al. 2019, section 4.1, with the gates of Louizos et al. 2018 (formulas and constants from
 memory of both). A gate is a factor on what a head puts out: drawn while training, settled
 afterwards, when it is multiplied into the output projection, so that what is saved is a model as
-any other. Which loss gates are added to is not known here.
+any other. Gates can be added to any loss.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 
 NAME = "head_gates"
-"""Where the parameters of the gates stand, beside those of the model."""
+"""Name of the parameters of the gates, beside those of the model."""
 _TEMPERATURE, _LOW, _HIGH = 2 / 3, -0.1, 1.1
 _START = 3.0  # the settled gate is 1, and it is drawn open 995 times in 1,000
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of a GLUE task: a pretrained encoder, a classifier on top, and its loss.
 
-What it learns from is not known here.
+The data are in `glue_data`.
 """
 
 import dataclasses

@@ -7,9 +7,9 @@
 
 Everything happens in one go: documents are cut and packed into rows, a vocabulary is learnt for a
 new model, the model is trained with `flaxattn.train.loop`, judged on held-out documents by
-perplexity and bits per byte, and written to RUN/model as a Hugging Face directory. What it wrote as
-it learnt is in RUN/samples.jsonl. A killed run continues where its last checkpoint stands when the
-same command is given again.
+perplexity and bits per byte, and written to RUN/model as a Hugging Face directory.
+RUN/samples.jsonl has texts that it generated during training. A killed run continues where its last
+checkpoint stands when the same command is given again.
 """
 
 import functools
@@ -429,4 +429,4 @@ def decoder_update_bytes(
 
 
 UNIFORM, FREQUENT, PASSAGE = KINDS = ("uniform", "frequent", "passage")
-"""What spans are made of, in the order of the recipe's `repeat_mix`."""
+"""Contents of spans, in the order of the recipe's `repeat_mix`."""

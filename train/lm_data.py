@@ -3,9 +3,9 @@
 """From documents to rows of tokens for next-word prediction: cut, packed, dealt out by number.
 
 Documents share rows and do not see each other: each has a segment of its own and counts its
-positions from 0. What a token has to predict comes as a label, so the last token of a document has
-the end of the text for one, and the last of a cut-off chunk the token that follows. No token
-predicts anything of another document. This file knows no model.
+positions from 0. Each token has a label, the token that it has to predict: for the last token of a
+document the end of the text, for the last token of a chunk the token that follows it. No token
+predicts anything of another document. No model is run here.
 """
 
 from collections.abc import Iterator, Sequence

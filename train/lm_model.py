@@ -107,7 +107,7 @@ def new_config(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> DecoderConf
     """The config of a new decoder with rotary positions.
 
     The feed-forward layer is 4 E wide, or 8/3 E where it has a gate, which makes about as many
-    parameters (Shazeer 2020). What the recipe does not say is as its `architecture` has it.
+    parameters (Shazeer 2020). Fields that the recipe does not set are those of its `architecture`.
     """
     kind, width = recipe.architecture, recipe.n_embd
     row, end, begin = switches(kind), end_of_text(tokenizer), begin_of_text(tokenizer)

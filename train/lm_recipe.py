@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every setting of the training of a language model: shape, data and evaluation.
 
-What every run has is in `recipe`; nothing here reads a file or builds a model.
+Settings that every run has are in `recipe`; nothing here reads a file or builds a model.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class LanguageModelRecipe(TextRecipe):
 
     Attributes:
         architecture: of a new model, as a `model_type` of Hugging Face: gpt2, llama, qwen3, gemma2
-            or another key of `flaxattn.models.decoder_types.TYPES`. What no setting here says is
-            as that type has it: norms, activation, rotary positions, windows, soft caps.
+            or another key of `flaxattn.models.decoder_types.TYPES`. The type decides everything
+            that no setting here names: norms, activation, rotary positions, windows, soft caps.
         model: what to continue from: built-in name, model directory or Hub id; it keeps its
             tokenizer and its config. Empty for a new model.
         vocab_size: most tokens of a byte-level BPE vocabulary learnt from the data.

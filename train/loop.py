@@ -80,7 +80,7 @@ class Stopping:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed."""
+        """True if Ctrl-C was pressed."""
         return self._signal == signal.SIGINT
 
     def leave(self, step: int) -> None:

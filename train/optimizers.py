@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT's AdamW as it was coded, LAMB, Adam, and their learning rates, as optax transformations.
 
-What they apply to and how often is the loop's business.
+`loop` applies them.
 """
 
 from typing import Any, NamedTuple

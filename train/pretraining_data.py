@@ -3,7 +3,7 @@
 """Batches for BERT pretraining by number: plans of sequences, their ids, and masks drawn anew.
 
 A batch is a function of corpus, recipe and step alone, so it is the same for any number of hosts,
-worker processes and restarts. This file knows no model and no loss.
+worker processes and restarts. No model is run here.
 """
 
 import dataclasses

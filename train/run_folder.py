@@ -4,7 +4,7 @@
 
     run.json  recipe.yaml  metrics.jsonl  timing.jsonl  checkpoints/  model/
 
-It knows nothing of arrays; `flaxattn.train.checkpoints` fills checkpoints/.
+`flaxattn.train.checkpoints` fills checkpoints/.
 """
 
 import dataclasses

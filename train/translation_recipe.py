@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every number of a translation run: the shape of the model, its data, and how it is judged.
 
-What every run has is in `recipe`; nothing here reads a file or builds a model.
+Settings that every run has are in `recipe`; nothing here reads a file or builds a model.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Something that the benchmark can time: a compiled JAX function, or a function of a torch process.
 
-Each also says how much memory it takes and shows a piece of its output. What is computed is in
+Each also says how much memory it takes and shows a piece of its output. The computations are in
 bench_peers.py and bench_torch.py.
 """
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One measurement of the benchmark: a case, a request and a mode, all contenders taking turns.
 
-Also the roofline that times are set against, measured the same way. Which measurements are made,
-and what becomes of them, is in bench.py.
+Also the roofline that times are set against, measured the same way. bench.py chooses the
+measurements and writes their results.
 """
 
 import statistics

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages of the first hour on a GPU: what is run, in which order, and how long each may take.
 
-How stages are run is in stage_runner.py, what becomes of the results in first_hour.py.
+stage_runner.py runs the stages, first_hour.py collects their results.
 """
 
 import math

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON file of a run in stages: on disk after every change, so that it survives a hang.
 
-A stage is a command with a time limit. How stages are run is in stage_runner.py.
+A stage is a command with a time limit. stage_runner.py runs the stages.
 """
 
 import json

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs stages, each in a process of its own that is ended when its time is over.
 
-A stage that hangs or dies costs itself only, and what it printed last is kept. Several may run at
-a time. What is known of a stage is in stage_record.py.
+A stage that hangs or dies costs itself only, and what it printed last is kept. Several may run at a
+time. The results of a stage are kept by stage_record.py.
 """
 
 import json

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pieces of written dates: days, months, years and weekdays, in English and German.
 
-All words are written here, so that no setting of the machine changes a text. How pieces are put
-together is the matter of `date_formats`.
+All words are written here, so that no setting of the machine changes a text. `date_formats` puts
+the words together.
 """
 
 import datetime

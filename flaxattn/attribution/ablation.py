@@ -3,7 +3,7 @@
 """Ablation of heads: losses without them one by one, their importance, and pruning curves.
 
 After Michel et al. 2019, "Are Sixteen Heads Really Better than One?". Heads are silenced by masks;
-no parameter is touched. How a loss comes about is in `flaxattn.attribution.head_losses`.
+no parameter is touched. `flaxattn.attribution.head_losses` computes the losses.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ class HeadEffects(ResultTable):
 
     Attributes:
         kind: `ablation`, by how much the loss grows without the head, or `importance`.
-        means: Of each head, by name of the mask.
+        means: Means of each head, by name of the mask.
         errors: Standard errors of the means; nan for a single text.
         loss: Mean loss with all heads.
-        texts: How many texts there were.
+        texts: Number of texts.
         each: The same of each text, `[L, H, T]`.
     """
 
@@ -87,7 +87,7 @@ class CurvePoint:
     """The loss of a model that lacks some heads.
 
     Attributes:
-        removed: How many heads are silenced.
+        removed: Number of heads that are silenced.
         share: That number over the number of all heads.
         loss: Mean over texts.
         error: Standard error of the mean; nan for a single text.
@@ -198,7 +198,7 @@ def pruning_curve(
     Args:
         task: From `head_task`.
         order: Effects, of which the smallest goes first; or heads, the first of which goes first.
-        share: Of all heads, how many go in a step.
+        share: Share of all heads that is removed in a step.
         progress: Called with the number of texts whenever some are done; the default shows
             progress in notebooks.
 

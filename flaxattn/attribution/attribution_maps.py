@@ -84,8 +84,8 @@ def effective_attention(
 ) -> Maps:
     """Attention without the part that makes no difference (Brunner et al. 2020).
 
-    What lies in the left null space of the values adds nothing to the output; texts longer than a
-    head is deep have such a part. A singular value decomposition for each head.
+    The part in the left null space of the values adds nothing to the output; texts longer than the
+    depth of a head have such a part. A singular value decomposition for each head.
 
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-bert")
@@ -133,7 +133,7 @@ def attention_gradients(
         text: A text, or B of them.
         text_b: The second text of each pair; of an encoder-decoder, the target.
         labels: Number of the right class of each text, for a classifier.
-        seed: Of the tokens that are masked.
+        seed: Seed of the tokens that are masked.
         watch: Receives progress.
 
     Returns:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of a model as circuits read them: projections by head with the norms folded in.
 
-Folded are the scale of the norm before attention, of the norm that a Gemma has behind it, of the
-final norm, of the norm of the embeddings and of norms of queries and keys, and the mean that a
-LayerNorm takes away. Left out are divisions by standard deviations, biases, soft caps and sinks.
+The projections include the scale of the norm before attention, of the norm after it (Gemma), of the
+final norm, of the norm of the embeddings and of the norms of queries and keys, and the subtraction
+of the mean by a LayerNorm. They leave out divisions by standard deviations, biases, soft caps and
+sinks.
 
 LayerNorm is `x C / s * scale + bias`, where C = I - 1 1^T / E takes the mean away and s is the
 standard deviation; RMSNorm has no C and no bias. All but the division by s, one positive number for
@@ -88,8 +89,8 @@ class TokenProducts(NamedTuple):
 
     Attributes:
         matched: `W_E^T W_E`, of the keys' embedding and the queries'.
-        keys: Of the keys' embedding with itself.
-        queries: Of the queries' embedding with itself.
+        keys: Products of the keys' embedding with itself.
+        queries: Products of the queries' embedding with itself.
     """
 
     matched: Float[np.ndarray, "E E"]

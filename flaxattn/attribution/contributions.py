@@ -70,7 +70,7 @@ def effective_attention(
 ) -> Float[np.ndarray, "... Q K"]:
     """Attention without its part in the left null space of what it weighs, which does nothing.
 
-    A⊥ f = A f, exactly. What is longer than a head is deep has such a part. Rows need not be
+    A⊥ f = A f, exactly. Texts longer than the depth of a head have such a part. Rows need not be
     positive or sum to one.
     """
     _check(weights, vectors)
@@ -164,7 +164,7 @@ def contributions(
 
     Args:
         trace: With weights; of all layers for `rollout`, with values for the other two.
-        names: Which of them.
+        names: Maps to compute, of those above.
         projections: Output projections by side, from
             `flaxattn.pretrained.head_projections.output_projections`; for `norm`.
 

@@ -94,7 +94,7 @@ class Prediction:
 
     Attributes:
         row: The text as the model reads it, without padding.
-        position: Where it is predicted from, on the decoder's side where there is one beside an
+        position: Position that predicts it, on the decoder's side where there is one beside an
             encoder; None for the mean of all positions.
         target: Number of the class or token.
         name: The class or token.

@@ -81,7 +81,7 @@ class Faithfulness(ResultTable):
         insertion: The same as they are added.
         scale: `probability`, or `log` for log-probabilities in nats.
         predicted: The class or token of each text that is explained.
-        removable: How many tokens of each text are ranked.
+        removable: Number of tokens of each text that are ranked.
         refused: The reason for each kind that is left out.
     """
 
@@ -120,9 +120,9 @@ class Faithfulness(ResultTable):
         """A row for each kind, the most faithful first.
 
         Args:
-            level: Of the confidence of intervals.
+            level: Level of confidence of intervals.
             draws: Means that a bootstrap interval is taken from.
-            seed: Of the bootstrap.
+            seed: Seed of the bootstrap.
 
         Returns:
             `rank` and `kind`; means over texts of the areas; `low` and `high`, the ends of the
@@ -209,7 +209,7 @@ def faithfulness(
         scale: `probability`, or `log` for log-probabilities.
         random_orders: Random orders for each text.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-        seed: Of random orders and of tokens that are predicted.
+        seed: Seed of random orders and of tokens that are predicted.
         watch: Receives progress.
 
     Returns:

@@ -195,11 +195,11 @@ def head_circuits(
 ) -> HeadCircuits:
     """Score the circuits of every head, from weights alone (Elhage et al. 2021).
 
-    Folded into the matrices are the scale of the norm before attention, of the one behind it (Gemma
-    2 and 3, OLMo 2), of the final norm, of the norm of the embeddings and of norms of queries and
-    keys, and the mean that a LayerNorm takes away. Left out are divisions by standard deviations,
-    which are positive numbers for each position, all biases, soft caps, sinks and what
-    feed-forward layers do. In models that normalise sums (BERT, Marian), the norms between layers
+    The matrices include the scale of the norm before attention, of the norm after it (Gemma 2 and
+    3, OLMo 2), of the final norm, of the norm of the embeddings and of the norms of queries and
+    keys, and the subtraction of the mean by a LayerNorm. They leave out divisions by standard
+    deviations, which are positive numbers for each position, all biases, soft caps, sinks and
+    feed-forward layers. In models that normalise sums (BERT, Marian), the norms between layers
     cannot be folded and scores are of the weights as they are. An encoder has no unembedding: its
     `W_U` is the transposed word embedding, through its final norm where it has one. Layers that
     share parameters (ALBERT) have the same scores, and compose with each other.
@@ -234,7 +234,7 @@ def head_circuits(
         centred: Whether the mean over the vocabulary is taken from `W_E` and `W_U` first. Where all
             embeddings share a large part, its eigenvalue alone decides the scores.
         drawings: Number of pairs of random heads whose mean composition is the expected one.
-        seed: Of the random heads.
+        seed: Seed of the random heads.
         allow_nonfinite: Whether scores may be nan where parameters are NaN or infinite; otherwise
             this is an error.
 

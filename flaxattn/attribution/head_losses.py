@@ -3,7 +3,7 @@
 """Losses that heads are judged by: one for each of many texts, under masks of heads.
 
 `head_task` makes one of a model that was loaded and of texts; anybody's own model becomes one with
-two lines. What is measured on it is in `flaxattn.attribution.ablation`.
+two lines. `flaxattn.attribution.ablation` measures heads with it.
 """
 
 import functools
@@ -36,7 +36,7 @@ class LossBatch(NamedTuple):
 
     Attributes:
         given: Arrays with a leading axis B.
-        texts: How many of the B are texts; the others repeat the last one.
+        texts: Number of the B rows that are texts; the others repeat the last one.
     """
 
     given: Mapping[str, Array | np.ndarray]
@@ -77,7 +77,7 @@ class HeadTask(NamedTuple):
         """Refuse losses with all heads that are NaN or infinite, unless they are allowed.
 
         Args:
-            losses: Of consecutive texts.
+            losses: Losses of consecutive texts.
             first: Number of the first of them.
 
         Raises:
@@ -120,7 +120,7 @@ def head_task(
         labels: Number of the right class of each text, for a classifier.
         batch: Texts that are computed together.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
-        seed: Of the choice of tokens that are masked.
+        seed: Seed of the choice of tokens that are masked.
         allow_nonfinite: Whether losses may be NaN or infinite; otherwise they are an error.
 
     Returns:

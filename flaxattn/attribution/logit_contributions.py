@@ -39,8 +39,8 @@ def logit_contributions(model: Pretrained, trace: Trace) -> Trace:
 
     The parts add up to the logit, before a cap where the model has one: a head's output through its
     rows of the output projection, through the norms at the scale they have there, times the
-    target's row of the output embedding. What a feed-forward layer adds is the rest of what its
-    layer does to the residual stream.
+    target's row of the output embedding. The contribution of a feed-forward layer is the rest of
+    what its layer adds to the residual stream.
 
     Costs one pass of the model, which keeps the output of every head and layer,
     L·B·T·(H·D + E) numbers, while it runs. B·T·(L·H + L + 2) numbers are kept.

@@ -52,7 +52,7 @@ def logit_lens(
 ) -> LogitLens | list[LogitLens]:
     """Predict tokens from the hidden state after each layer (nostalgebraist 2020).
 
-    Of a decoder, true tokens are those that follow; an encoder-decoder is read at its decoder. A
+    The true tokens of a decoder are those that follow; an encoder-decoder is read at its decoder. A
     masked language model predicts the token of each position, which it sees unless it is a mask. In
     models that normalise sums (BERT, Marian), states are normalised already, by the norm of their
     own layer; in the others they go through the final norm.
@@ -68,7 +68,7 @@ def logit_lens(
     Args:
         model: A language model: decoder, encoder-decoder, or encoder with a masked-LM head.
         text: A text, or several.
-        target: Of an encoder-decoder, what each source is translated to; default what the model
+        target: Translation of each source, for an encoder-decoder; default what the model
             writes. Of an encoder, the second text of each pair.
         k: Number of likeliest tokens.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.

@@ -81,7 +81,7 @@ class UnitEffects:
         causal: Where the corrected one is at most alpha.
         control: The causal units together; None where none or all are causal, where it was not
             requested, and of direct effects, which are those of everything but the unit.
-        approximation: Of the method attribution.
+        approximation: Approximation of the method attribution.
     """
 
     side: str

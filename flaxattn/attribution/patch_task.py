@@ -44,7 +44,7 @@ def scores_at(
 ) -> tuple[Float[Array, "B V"], Mapping[str, Any]]:
     """Scores of the answer's candidates, and the mutable collections.
 
-    Of a language model only the answered positions are multiplied with the vocabulary.
+    A language model multiplies only the answered positions with the vocabulary.
     """
 
     def run(bound: Any, inputs: Mapping[str, Array]) -> Array:
@@ -130,13 +130,13 @@ class PatchRequest:
             `flaxattn.attribution.patch_task.SEGMENTS`, "token" each position by itself. For paths
             these are the positions of the sender; receivers read at all positions.
         direction: "denoise" patches clean values into the corrupted run, "noise" the reverse.
-        donor: Where values come from: the other text of the pair, "zero", or the "mean" over all
+        donor: Source of the values: the other text of the pair, "zero", or the "mean" over all
             texts and positions of the donor side.
         receivers: Layers and heads that paths end in; empty for the scores.
         into: What receivers take from the patched run: "query", "key", "value".
         freeze_feed_forward: Whether paths lead through attention alone.
         window: Number of layers that are patched together, the middle one named; odd.
-        side: Of an encoder-decoder, the attention that is patched; None for all.
+        side: Attention of an encoder-decoder that is patched; None for all.
 
     Raises:
         InputError: For an unknown name, or choices that do not go together.

@@ -118,7 +118,7 @@ class Changes(NamedTuple):
     """Changes of one sweep.
 
     Attributes:
-        masks: Of N changes.
+        masks: Masks of N changes.
         count: Number of them that are run, the first ones; the others cost nothing.
     """
 
@@ -130,12 +130,13 @@ class PatchedBatch(NamedTuple):
     """Metrics of the pairs of a batch.
 
     Attributes:
-        clean: Of the clean run.
-        corrupted: Of the corrupted run.
-        bases: Of each sweep, of the run that is changed. It is run once more beside the changes, so
-            that a change of nothing is exactly 0 and rounding is not taken for an effect.
-        metrics: Of each sweep, under each change; 0 for changes that were not run.
-        estimates: Of each sweep, changes of the metric to first order, H = 1 for a site without
+        clean: Metric of the clean run.
+        corrupted: Metric of the corrupted run.
+        bases: For each sweep, the metric of the run that is changed. It is run once more beside the
+            changes, so that a change of nothing is exactly 0 and rounding is not taken for an
+            effect.
+        metrics: For each sweep, the metric under each change; 0 for changes that were not run.
+        estimates: For each sweep, changes of the metric to first order, H = 1 for a site without
             heads; empty unless the program asks for them.
     """
 
@@ -213,12 +214,12 @@ class _Run(NamedTuple):
 
     Attributes:
         program: The static part.
-        params: Of the model.
+        params: Parameters of the model.
         batch: The pairs.
-        side: Whose units are changed.
+        side: Side whose units are changed.
         inputs: Arguments of the model.
         values: Those of the run without changes.
-        clean_scores: Of the clean run.
+        clean_scores: Scores of the clean run.
     """
 
     program: PatchProgram

@@ -301,7 +301,7 @@ def relevance(
         text: A text, or B of them.
         text_b: The second text of each pair; of an encoder-decoder, the target.
         labels: Classes in place of those that a classifier predicts.
-        seed: Of the token that is masked, for a masked language model.
+        seed: Seed of the token that is masked, for a masked language model.
         watch: Receives progress.
 
     Returns:
@@ -359,7 +359,7 @@ def chefer_relevance(
         text: A text, or B of them.
         text_b: The second text of each pair; of an encoder-decoder, the target.
         labels: Number of the right class of each text, for a classifier.
-        seed: Of the tokens that are masked.
+        seed: Seed of the tokens that are masked.
         watch: Receives progress.
 
     Returns:

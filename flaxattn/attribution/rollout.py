@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flow of information through all layers: attention rollout and attention flow.
 
-After Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers". Both read the weights of
-a whole stack, averaged over heads, with the residual connection as half of every layer. What one
-layer does with one head is in `flaxattn.attribution.contributions`.
+After Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers". Both read the weights of a
+whole stack, averaged over heads, with the residual connection as half of every layer.
+`flaxattn.attribution.contributions` looks at the heads of one layer.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def rollout(
 
     Args:
         trace: With the weights of all layers of an encoder, or of a decoder.
-        sequence: Which sequence of the batch; its padding is left out.
+        sequence: Number of the sequence in the batch; its padding is left out.
         head: A layer and a head: that layer attends with this head alone, without residual, to
             what the layers below it gave; layers above are left out.
         residual: r, the share of the residual connection.
@@ -97,7 +97,7 @@ def attention_flow(
 
     Args:
         trace: With the weights of all layers of an encoder, or of a decoder.
-        sequence: Which sequence of the batch; its padding is left out.
+        sequence: Number of the sequence in the batch; its padding is left out.
         positions: From which the flow comes; default all S.
         layer: Number of the layer where it begins; default the last.
         residual: Share of the residual connection.

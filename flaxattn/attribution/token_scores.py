@@ -49,7 +49,7 @@ def token_scores(
     Args:
         kind: A name of `MAP_KINDS`.
         maps: By side, as `fa.attention_norms` and its like return them for one text.
-        position: Where it is predicted from, on the decoder's side if there is one; None for the
+        position: Position that predicts it, on the decoder's side if there is one; None for the
             mean over positions.
 
     Returns:

@@ -103,11 +103,11 @@ class Request:
         inputs: Files, or one folder of a store.
         out: Folder of the report.
         model: What reads the texts; a store needs none.
-        trees: Of the texts of a store.
+        trees: Trees of the texts of a store.
         limit: Most texts.
         lengths: Fewest and most positions of a text that counts, as `20-40`.
-        text_column: Of the text, in tables.
-        pair_column: Of the second text.
+        text_column: Column of the text, in tables.
+        pair_column: Column of the second text.
         truncate: Whether texts over the model's limit are cut.
         on_error: What becomes of texts that cannot be used.
         batch_tokens: Positions of a batch.

@@ -80,12 +80,12 @@ def findings(name: str) -> list[Finding]:
 
 
 def opens(found: Iterable[Finding]) -> bool:
-    """Whether the model can be opened."""
+    """True if the model can be opened."""
     return not any(one.problem for one in found if one.subject == "opens")
 
 
 def _of(subject: str, look: Callable[[], Iterator[str]]) -> Iterator[Finding]:
-    """What a look at a part finds, warnings and the error that ends it included."""
+    """Inspect a part; include warnings and the error that ends it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -167,7 +167,7 @@ def _tokenizer_findings(directory: Path) -> Iterator[str]:
 
 
 def _applied(found: Tokenizer, file: Path) -> Iterator[str]:
-    """What the files beside a tokenizer.json have changed in it."""
+    """Changes that other files made to a tokenizer.json."""
     stored, actual = read_tokenizer_json(file), found.backend
     before, after = (json.loads(one.to_str()) for one in (stored, actual))
     for part in _PARTS:
@@ -189,7 +189,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
 
 
 def _opening(name: str) -> Finding:
-    """Whether the model opens, and as what."""
+    """Open the model and name its class, or the reason why it cannot be opened."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

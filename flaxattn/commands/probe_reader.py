@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs of `flaxattn probe`, and its progress.
 
-Everything heavy is imported when it runs. What becomes of what was read: see `probe`.
+Everything heavy is imported when it runs. The probes themselves are in `probe_kinds`.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class Files(NamedTuple):
     """Some files, and how many of their sentences are taken.
 
     Attributes:
-        paths: Of the files.
+        paths: Paths of the files.
         limit: Most sentences; None for all.
     """
 
@@ -68,7 +68,7 @@ class ProbeSpec:
         bad: Takes what cannot be used.
         truncate: Whether texts over the model's limit are cut.
         batch_tokens: Positions of a batch.
-        seed: Of everything that is drawn.
+        seed: Seed of everything that is drawn.
         as_json: Whether a program reads what is printed.
         allow_nonfinite: Whether NaN and infinity leave cells blank; otherwise they are an error.
     """

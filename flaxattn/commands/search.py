@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn search build|query`: parses, calls, prints. Everything heavy is imported when it runs.
 
-What is stored is in `flaxattn.store.token_index`, what is similar in
-`flaxattn.measures.search`.
+`flaxattn.store.token_index` stores the vectors, `flaxattn.measures.search` compares them.
 """
 
 import dataclasses

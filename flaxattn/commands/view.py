@@ -134,7 +134,7 @@ class View(NamedTuple):
 
     Attributes:
         page: Name of the function that makes the page; every page has every level it has data for.
-        level: Of a page's state, whose figure is drawn.
+        level: Level of a page's state, whose figure is drawn.
         vectors: Whether queries, keys and values are captured for it.
     """
 

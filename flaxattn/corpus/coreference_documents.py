@@ -31,7 +31,7 @@ class DocumentWord(NamedTuple):
         form: As it is written.
         tag: Part of speech, of the Penn Treebank or universal.
         span: Its characters in the text, half-open.
-        line: Of the file, from 1.
+        line: Line of the file, from 1.
     """
 
     form: str
@@ -64,7 +64,7 @@ class Document(NamedTuple):
         text: As a model reads it.
         words: In order.
         mentions: By their first word, of two the longer one first.
-        file: Where it stands.
+        file: Path of the file.
         line: Its first line, from 1.
     """
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentences with a dependency tree, out of CoNLL-U files: words, their tags, governors, relations.
 
-The package `conllu` reads the fields; what makes them a tree over a text is checked here. Tokens of
-a model are not known: see `flaxattn.text.token_spans`.
+The package `conllu` reads the fields; what makes them a tree over a text is checked here.
+`flaxattn.text.token_spans` maps words to the tokens of a model.
 """
 
 import itertools
@@ -28,10 +28,10 @@ class Word(NamedTuple):
         form: As it is written.
         tag: Universal part of speech.
         governor: Number of the word that it depends on, from 0; `NO_GOVERNOR` for the root.
-        relation: Of the two, with its subtype: `nsubj:pass`.
+        relation: Relation of the two, with its subtype: `nsubj:pass`.
         start: First character in the text of the sentence.
         stop: The one after the last.
-        line: Of the file, from 1.
+        line: Line of the file, from 1.
         entity: Brackets of mentions, the value of `Entity` among the last column.
         xpos: FilePart of speech of the treebank; empty where it has none.
         feats: Morphological features, pairs of a name and a value.
@@ -57,7 +57,7 @@ class Sentence(NamedTuple):
         text: As it is written. Words of one multi-word token share its characters, unless their
             forms make it up.
         words: In order; empty nodes are left out, for they belong to enhanced graphs.
-        file: Where it stands.
+        file: Path of the file.
         line: Its first line, from 1.
         begins: Whether a document begins with it.
         document: Name of that document, if it has one.

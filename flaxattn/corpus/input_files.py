@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From what was named on a command line to the files of a corpus, in their order.
 
-Paths, patterns, folders of a data set, and standard input. What stands in the files is the business
-of `texts`; here they are only found and fingerprinted.
+Paths, patterns, folders of a data set, and standard input. Files are found and fingerprinted here;
+`texts` reads them.
 """
 
 import functools

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines of a file, each with its number, and why a file or a line cannot be read.
 
-Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or
-compressed by gzip or Zstandard.
-What a line means is not known here: see `rows`.
+Lines end with LF, CRLF or CR; text is UTF-8, with or without a byte order mark, plain or compressed
+by gzip or Zstandard. `rows` interprets the lines.
 """
 
 import gzip

@@ -37,7 +37,7 @@ class Pronoun(NamedTuple):
         candidates: Characters of each mention that it may mean.
         right: Number of the one it does mean; None if neither.
         group: What results are split by: the file, and the gender of the pronoun.
-        file: Where it stands.
+        file: Path of the file.
         line: In that file, from 1.
     """
 

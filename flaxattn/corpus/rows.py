@@ -3,7 +3,7 @@
 """Rows of text, TSV, CSV, JSONL, Parquet, Arrow and CoNLL-U files, each with its line.
 
 A row that cannot be read is reported to `BadRows` and left out; the rows around it are exactly
-those of a file without it. What the columns mean is not known here.
+those of a file without it. The columns are not interpreted.
 
 Lines end with LF, CRLF or CR. Blank lines are rows of a text file only. TSV is read as GLUE has it:
 a quote is a character like any other. Everything is UTF-8, with or without a byte order mark.
@@ -210,7 +210,7 @@ def read_rows(
 
 
 class RowPlace(NamedTuple):
-    """Where a row stands.
+    """Place of a row in its file.
 
     Attributes:
         line: Its first line from 0, or its number in a Parquet or Arrow file.
@@ -228,7 +228,7 @@ class RowPlace(NamedTuple):
 def row_places(
     path: Path, columns: Sequence[str], bad: BadRows, kind: str | None = None
 ) -> Iterator[RowPlace]:
-    """Where each row of a file stands, usable or not; no row is interpreted."""
+    """Places of the rows of a file, usable or not; no row is interpreted."""
     if problem := refused(path, kind):
         return bad.report(problem)
     kind = kind or kind_of(path)
@@ -267,7 +267,7 @@ def _place_of(lines: Sequence[Line]) -> RowPlace:
 
 
 def _record_places(path: Path, columns: Sequence[str], bad: BadRows) -> Iterator[RowPlace]:
-    """Where each record of a CSV stands, after that with the names of the columns."""
+    """Places of the records of a CSV, after that with the names of the columns."""
     has_names = False
     for lines, fields, problem in _records(path, bad):
         if has_names:

@@ -127,7 +127,7 @@ def sample_files(folder: Path | str, seed: int = 0) -> dict[str, Path]:
     'Every man or this horse heard a dark king.'
 
     Args:
-        folder: Where they are written; made if it is not there. Files of the same names are
+        folder: Output folder; made if it is not there. Files of the same names are
             replaced.
         seed: Random seed of sentences, pairs, labels and numbers.
 

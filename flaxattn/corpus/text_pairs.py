@@ -3,7 +3,7 @@
 """Pairs of a clean and a corrupted text with the answer that one gets and the other loses.
 
 A table has the columns `clean`, `corrupted` and `answer`, and `wrong` where an answer is compared
-with another one. What a model makes of them is not known here.
+with another one. No model is run here.
 """
 
 from collections.abc import Iterable, Iterator

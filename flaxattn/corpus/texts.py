@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of a corpus, or its pairs of texts, one at a time and numbered.
 
-What a row is decides `rows`; how many tokens a text has is not known here. Ids are data: they are
-reported and compared, and nothing is ever named after them.
+`rows` reads the rows; nothing is tokenized here. Ids are data: they are reported and compared, and
+nothing is ever named after them.
 """
 
 import itertools
@@ -77,7 +77,7 @@ def _emptiness(first: Path, second: Path, one: Line, two: Line) -> Problem | Non
 class Columns:
     """Columns of a table or keys of JSONL to read; plain text has none.
 
-    Of two parallel text files the second has what the column `pair` has elsewhere.
+    The second of two parallel text files takes the place of the column `pair`.
 
     Attributes:
         text: the text, or the first of a pair.
@@ -161,7 +161,7 @@ def read_parts(
 
 
 def text_places(file: InputFile, columns: Columns, bad: BadRows) -> Iterator[tuple[RowPlace, int]]:
-    """Where each row of a file stands, and the byte at which the partner of its line begins."""
+    """Places of the rows of a file, and the byte at which the partner of each line begins."""
     if problem := file.problem or _without_columns(file, columns):
         bad.report(problem)
     elif file.pair is None:

@@ -72,12 +72,12 @@ class HeadCircuits:
         positions: Mean attention on the positions at -1, 0 and +1 of a query (`OFFSETS`) where the
             head reads positions and no word. Only sides whose positions are embedded, or are a bias
             of the scores; nan for keys that no query can see.
-        compositions: Of each kind and pair of sides.
+        compositions: Compositions of each kind and pair of sides.
         expected: Mean composition of random matrices of the same shapes.
         expected_sd: Standard deviation of the random scores.
         centred: Whether the mean over the vocabulary was taken from embeddings first.
         drawings: Number of random pairs.
-        seed: Of these.
+        seed: Seed of the random heads.
     """
 
     model: str

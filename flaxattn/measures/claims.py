@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims about heads, each with its number and the texts that show it best.
 
-The texts with the highest scores are kept while they stream, by their numbers alone. What is tested
-is in `role_tests`, what patterns are in `patterns`.
+The texts with the highest scores are kept while they stream, by their numbers alone. The tests are
+in `role_tests`, the patterns in `patterns`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -28,7 +28,7 @@ class TopText(NamedTuple):
 
     Attributes:
         text: Its number.
-        score: Of the head in that text.
+        score: Score of the head in that text.
     """
 
     text: int
@@ -49,7 +49,7 @@ class Evidence:
     bytes per claim, head and text that is kept.
 
     Args:
-        keep: How many texts of each claim and head.
+        keep: Number of texts of each claim and head.
 
     Raises:
         InputError: If `keep` is less than 1.
@@ -111,7 +111,7 @@ def covering(evidence: Sequence[Sequence[int]], most: int) -> list[int]:
     """A few texts that show as many claims as can be, and then show them more often.
 
     The next text is the one with the most claims that none of the others shows; a claim that k of
-    them show counts 4^-k. Of equal texts the first is taken, so that the order of claims does not
+    them show counts 4^-k. The first of equal texts is taken, so that the order of claims does not
     matter.
     """
     claims: dict[int, list[int]] = {}

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two models, or two checkpoints of one, on the same texts: which heads attend differently.
 
-Traces of both go in, text by text; count, mean and spread per head are kept, and no map. How alike
-two maps are follows Kovaleva et al. 2019 (cosine of the flattened maps) and Clark et al. 2019
-(Jensen-Shannon divergence). Means say how much a head changed; tests say whether what it measures
-(`flaxattn.measures.head_measures.measure`) changed in one direction. What is claimed follows
+Traces of both go in, text by text; count, mean and spread per head are kept, and no map. The
+similarity of two maps is that of Kovaleva et al. 2019 (cosine of the flattened maps) and of Clark
+et al. 2019 (Jensen-Shannon divergence). Means say how much a head changed; tests say whether what
+it measures (`flaxattn.measures.head_measures.measure`) changed in one direction. Claims follow
 `flaxattn.measures.head_change.ClaimRule`.
 """
 
@@ -45,7 +45,7 @@ MEASURES = (
     "entropy",
     "distance",
 )
-"""What is tested of every head of self-attention; of cross-attention only the entropy is."""
+"""Measures that are tested for each head of self-attention; of cross-attention only entropy is."""
 
 _NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
 Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
@@ -70,7 +70,7 @@ class Comparison:
         Args:
             first: With weights, of texts without padding or with a mask; or with statistics of
                 queries, whose means over each text are compared then, by their names.
-            second: Of the other model: the same tokens, layers and heads.
+            second: Trace of the other model: the same tokens, layers and heads.
 
         Returns:
             What was taken in of each text, by side and name; nan where it is not known.
@@ -109,7 +109,7 @@ class Comparison:
         """Take in all that another one took in.
 
         Args:
-            other: Of the same heads; unchanged.
+            other: Another one of the same heads; unchanged.
 
         Raises:
             InputError: If its heads are others.

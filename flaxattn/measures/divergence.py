@@ -3,8 +3,8 @@
 """Divergence between the attention of the same heads in two traces, such as of two checkpoints.
 
 Jensen–Shannon divergence in nats, between 0 and log 2, and cosine, both a mean over rows. They
-describe; tests over many texts are another matter (`flaxattn.measures.compare_heads`). How alike
-the heads of one trace are is in `flaxattn.measures.head_similarity`.
+describe; tests over many texts are another matter (`flaxattn.measures.compare_heads`).
+`flaxattn.measures.head_similarity` compares the heads of one trace.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ class StoreDivergence:
 
     Attributes:
         heads: The most different first, each a mean over the texts on which it could be compared.
-        texts: How many were compared.
+        texts: Number of texts.
         left_out: By side, layer and head, on how many of these a head could not be compared, since
             a weight of it is NaN.
         most: Numbers of the texts whose heads differ most, on average, with that divergence.
@@ -112,7 +112,8 @@ def compare_traces(
 
     Args:
         first: With weights, such as of a model before fine-tuning.
-        second: Of the same texts, such as of the model after it; a store if the first is one.
+        second: Trace or store of the same texts, such as of the model after it; a store if the
+            first is one.
         side: `encoder`, `decoder` or `cross`; default all that both have.
 
     Returns:

@@ -45,8 +45,8 @@ class ClaimRule:
     Attributes:
         alpha: Level of the tests; intervals hold 1 - alpha.
         correction: For the number of tests: `none`, `bonferroni` or `bh`.
-        draws: Of the bootstrap.
-        seed: Of the draws.
+        draws: Number of draws of the bootstrap.
+        seed: Seed of the draws.
 
     Raises:
         InputError: For an unknown correction or an alpha outside 0 to 1.
@@ -83,8 +83,8 @@ class ClaimRule:
 class PairedTexts:
     """Numbers of every head, text by text.
 
-    Memory: one number for each head and text, of 20,000 texts at most. Of more texts none is kept,
-    and intervals are those of the t distribution.
+    Memory: one number for each head and text, of 20,000 texts at most. With more texts none is
+    kept, and intervals are those of the t distribution.
     """
 
     def __init__(self) -> None:
@@ -175,11 +175,11 @@ class HeadChange:
         roles: What the head does in the first model and in the second, over all texts; `mixed`
             where nothing gets more than half of its attention, empty where it is not known.
         role_changed: Whether a change of that is claimed, by `ClaimRule`.
-        cosine: Of the flattened maps, mean over texts.
+        cosine: Cosine of the flattened maps, mean over texts.
         changes: Second minus first of every measure, mean over texts; nan if it is not known.
-        p: Of the paired two-sided t-test of each change, corrected.
+        p: P-value of the paired two-sided t-test of each change, corrected.
         significant: Measures whose corrected p is below alpha.
-        texts: How many texts the head was compared on.
+        texts: Number of texts that the head was compared on.
     """
 
     side: str

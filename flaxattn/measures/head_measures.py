@@ -313,7 +313,7 @@ class HeadValues:
     """One number for each layer and head.
 
     Attributes:
-        name: Of the statistic or measure.
+        name: Name of the statistic or measure.
         side: `encoder`, `decoder` or `cross`.
         layers: Numbers of the layers.
         heads: Numbers of the heads.

@@ -79,7 +79,7 @@ class Pairs:
     Attributes:
         layers: Number of the layer of each of N heads.
         heads: Number of each of N heads in its layer.
-        moments: Of divergences over texts, `[N, N]`, in nats.
+        moments: Moments of divergences over texts, `[N, N]`, in nats.
         beginnings: Weights between the first positions of each text, `[T, N, P, P]` with P =
             `BEGINNING`; nan where a text has no such position.
     """

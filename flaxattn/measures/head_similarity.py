@@ -136,7 +136,7 @@ class HeadMap(NamedTuple):
     """Coordinates of heads in the plane.
 
     Attributes:
-        points: Of N heads, centred; the first axis has the largest spread.
+        points: Points of N heads, centred; the first axis has the largest spread.
         stress: Kruskal's stress-1: 0 where the plane shows all distances as they are; above 0.2 a
             map is commonly called poor.
     """
@@ -194,7 +194,7 @@ def _majorised(
 def _turned(points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Along the axes of largest spread; the point furthest along each one is on its positive side.
 
-    Of points equally far on both sides, the first one decides.
+    The first of several points that are equally far decides.
     """
     centred = points - points.mean(0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)

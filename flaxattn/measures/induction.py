@@ -63,7 +63,7 @@ class HeadScores(ResultTable):
         errors: Standard errors of these means over sequences; nan for a single sequence.
         uniform: What a head has, by kind, that attends to all keys it sees alike.
         length: n, tokens before they are repeated.
-        sequences: How many sequences were read.
+        sequences: Number of sequences.
     """
 
     layers: tuple[int, ...]
@@ -100,7 +100,7 @@ class HeadScores(ResultTable):
 
         Args:
             kind: One of `KINDS`.
-            count: How many; None for all.
+            count: Number of them; None for all.
 
         Raises:
             InputError: For an unknown kind.
@@ -262,7 +262,7 @@ def detect_heads(
         length: n, tokens before they are repeated.
         first: Id that every sequence begins with; default the `bos_token_id` of the configuration,
             where there is one.
-        seed: Of the tokens.
+        seed: Seed of the tokens.
         causal: Whether a query sees the keys up to itself only.
 
     Returns:

@@ -112,7 +112,7 @@ class ReportNumbers:
 
     Attributes:
         command: Name of the command that wrote it.
-        folder: Of the report.
+        folder: Folder of the report.
         model: What the model was called.
         identity: Digests of the model by name, as far as the report has any.
         columns: Numbers by head, by name of the column; nan where there is none.

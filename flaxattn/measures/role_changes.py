@@ -35,8 +35,8 @@ class RoleChange:
     Attributes:
         role: Name of the role.
         layer: Number of the layer.
-        before: How many of its heads had the role.
-        after: How many have it.
+        before: Number of its heads that had the role.
+        after: Number of heads that have it.
         gained: Heads that have it and had it not.
         lost: Heads that had it and have it not.
         unsupported: Heads that have it in one of the two only, where the difference between the
@@ -104,7 +104,7 @@ class RoleDifference:
         before: Mean score in the first model.
         after: In the second.
         interval: Bootstrap interval of the mean of the paired differences.
-        p: Of the paired t-test, corrected for heads and roles.
+        p: P-value of the paired t-test, corrected for heads and roles.
         claimed: Whether a change is claimed.
     """
 
@@ -214,7 +214,7 @@ class RoleSummary:
 
     Attributes:
         test: How roles were found.
-        changes: Of every role in every layer; empty if no text was added.
+        changes: Changes of every role in every layer; empty if no text was added.
         differences: Roles that the tests find in one of the two models only.
         warnings: To be read before the counts are believed.
     """

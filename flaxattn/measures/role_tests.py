@@ -3,8 +3,8 @@
 """The heads hypothesis: which heads have which roles, tested (Pande et al. 2021).
 
 H0: the mean score over texts is at most tau. A head has a role if a one-sided t-test rejects it.
-What scores are is in `specs`; where they come from is not known here. False positives are counted
-in untrained models and under shuffled trees, on a few texts whose maps are held in memory.
+The scores are defined in `specs` and come as arrays. False positives are counted in untrained
+models and under shuffled trees, on a few texts whose maps are held in memory.
 
 Read with care. A score is a lift over uniform attention, so a fixed tau asks for a share of
 attention of tau |F| / N, which shrinks as texts grow: counts of heads on texts of other lengths do
@@ -104,7 +104,7 @@ class Role:
     """Test results of one role for every head.
 
     Attributes:
-        name: Of the role.
+        name: Name of the role.
         count: Texts with a score.
         score: Mean lift.
         mass: Mean share of attention; nan for `block_entropy`.
@@ -137,8 +137,8 @@ class Roles(ResultTable):
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
         roles: By name; those that no text defines are left out.
-        test: How they were tested.
-        tests: How many tests that were.
+        test: Settings of the tests.
+        tests: Number of tests.
     """
 
     layers: tuple[int, ...]
@@ -217,10 +217,10 @@ def find_roles(tally: ScoreAccumulator, options: ScoreOptions, test: Test | None
     """Test every role on every head.
 
     Args:
-        tally: Of scores on texts.
-        options: Which roles.
-        test: How; default tau 3, alpha 0.05, Benjamini and Hochberg's correction; with
-            `options.pande_parity` as the notebooks, which correct nothing.
+        tally: Scores of the heads, summed over texts.
+        options: Choice of roles.
+        test: Settings of the tests; default tau 3, alpha 0.05, Benjamini and Hochberg's correction;
+            with `options.pande_parity` as the notebooks, which correct nothing.
     """
     if test is None:
         parity = options.pande_parity
@@ -402,10 +402,10 @@ class Chance:
     """Test results under shuffled trees.
 
     Attributes:
-        drawings: How often trees were drawn.
-        tests: How many tests that were, heads times roles times drawings.
-        found: How many of them found a role.
-        beyond: How many found a role beyond position.
+        drawings: Number of times that trees were drawn.
+        tests: Number of tests: heads times roles times drawings.
+        found: Number of tests that found a role.
+        beyond: Number of tests that found a role beyond position.
         drawings_found: Drawings with at least one role.
         drawings_beyond: Drawings with at least one role beyond position.
     """

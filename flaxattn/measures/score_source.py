@@ -107,7 +107,7 @@ def head_scores(
         texts: The texts; those with a tree where `options.annotated`. The second text of an
             encoder-decoder is its target, and where there is none, the model writes it; trees are
             over sources.
-        options: Which roles.
+        options: Choice of roles.
         side: `encoder`, `decoder` or `cross`; default `default_side`.
         reading: How texts are read, and which of them count.
         mesh: Devices with an axis "data" that share every batch.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of every head on every text, and moments of them: `Scores`, `ScoreAccumulator`.
 
-They are read off traces here; extraction makes the same of texts without keeping a map. What they
-mean for a role is decided in `roles` and `patterns`.
+They are read off traces here; extraction makes the same of texts without keeping a map.
+`role_tests` and `patterns` draw conclusions from them.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Scores:
         lengths: N of each text.
         ceilings: The highest score a head could have on each text, by role; nan as above.
         counts: Related pairs of words of each text, by syntactic role.
-        offsets: How often related words are so many words apart, by syntactic role.
+        offsets: Frequency of each distance between related words, by syntactic role.
         side: `encoder`, `decoder` or `cross`.
         broken: Whether the attention of a head is NaN or infinite on a text, which then has no
             score of it; None where no attention is.
@@ -209,7 +209,7 @@ class ScoreAccumulator(ResultTable):
         ceilings: The highest score a head could have on each text, by role; nan where a text has no
             such words.
         hits: Related words that are strongest keys, `[L, H]`, and how many there are, by role.
-        offsets: How often related words are so many words apart, by role.
+        offsets: Frequency of each distance between related words, by role.
         side: `encoder`, `decoder` or `cross`.
         broken: Number of texts on which the attention of each head is NaN or infinite, `[L, H]`.
     """
@@ -259,7 +259,7 @@ class ScoreAccumulator(ResultTable):
         """Take in some texts.
 
         Args:
-            scores: Of the same model.
+            scores: Scores of the same model.
         """
         one = type(self)()
         one.layers, one.heads, one.lengths = scores.layers, scores.heads, scores.lengths
@@ -279,7 +279,7 @@ class ScoreAccumulator(ResultTable):
         """Take in all that another tally took in.
 
         Args:
-            other: Of the same model; unchanged.
+            other: Another one of the same model; unchanged.
         """
         self.layers, self.heads = other.layers or self.layers, other.heads or self.heads
         self.side = other.side if other.layers else self.side
@@ -318,10 +318,10 @@ def intervals(
     head at a time. Cost: `draws` times the number of values.
 
     Args:
-        scores: Of T texts.
-        level: Of confidence.
-        draws: How many means are drawn.
-        seed: Of the draws.
+        scores: Scores of T texts.
+        level: Level of confidence.
+        draws: Number of means that are drawn.
+        seed: Seed of the draws.
 
     Returns:
         Lower and upper end by column; nan where there are fewer than two texts.

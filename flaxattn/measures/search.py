@@ -3,8 +3,8 @@
 """Corpus search by head: `index_heads` and `search_heads`.
 
 After exBERT (Hoover et al. 2020), exactly: the contexts in which a head does most nearly what it
-does here; every token of an index is compared, none is skipped. How an index lies on disk is in
-`flaxattn.store.token_index`.
+does here; every token of an index is compared, none is skipped. `flaxattn.store.token_index`
+defines the files of an index.
 """
 
 import collections
@@ -177,7 +177,7 @@ class TokenVectors:
 
     Attributes:
         wanted: Kind and layers of the vectors.
-        dtype: Of the vectors.
+        dtype: Dtype of the vectors.
     """
 
     wanted: Wanted
@@ -388,7 +388,7 @@ class Token(NamedTuple):
         stop: The one after the last.
         special: Whether the model added it.
         tag: Universal part of speech of its word; None without a tree.
-        relation: Of its word to its governor.
+        relation: Relation of its word to its governor.
         governor: Words from its word to the governor; None for a root, and without a tree.
     """
 
@@ -407,9 +407,9 @@ class Hit(NamedTuple):
 
     Attributes:
         similarity: Cosine.
-        id: Of its text.
+        id: Id of its text.
         text: The text.
-        file: Where that stands.
+        file: File of the text.
         line: In that file, from 1.
         token: The token.
         strongest: The token that it attends to most; None where no head was named.

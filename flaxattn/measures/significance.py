@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """t-tests from running moments, sign-flip tests, bootstrap intervals, and corrections of p-values.
 
-Moments are those of `flaxattn.pipeline.online_moments`. Which numbers are tested is decided
-elsewhere.
+Moments are those of `flaxattn.pipeline.online_moments`. The numbers come as arrays.
 """
 
 import numpy as np
@@ -30,9 +29,9 @@ def t_test(
     """t-test of whether means exceed a bound, elementwise, with n - 1 degrees of freedom.
 
     Returns:
-        t and p. Of fewer than two observations both are nan. Where all are the same, t is infinite
-        with the sign of the difference and p is 0, but 1 where a one-sided test finds no excess;
-        two-sided, a difference of 0 gives 0 and 1.
+        t and p. Both are nan with fewer than two observations. Where all are the same, t is
+        infinite with the sign of the difference and p is 0, but 1 where a one-sided test finds no
+        excess; two-sided, a difference of 0 gives 0 and 1.
     """
     count = np.asarray(moments.counts, np.float64)
     freedom = np.maximum(count - 1, 1)
@@ -68,10 +67,10 @@ def sign_flip_test(
     """Two-sided test of whether differences of pairs are symmetric around 0, by flipping signs.
 
     Unlike a t-test it needs no normal distribution, so it holds for few pairs: the smallest p-value
-    that T pairs allow is 2 / 2^T. Up to 13 pairs all 2^T choices of signs are tried. Of more pairs,
-    8,191 are drawn, and the differences as they are count as one more; where none of them reaches
-    the observed sum, p is Hoeffding's bound 2 exp(-t^2 / 2) on the share of all 2^T choices that
-    do, t being the sum over the root of the sum of squares, if that is smaller.
+    that T pairs allow is 2 / 2^T. Up to 13 pairs all 2^T choices of signs are tried. With more
+    pairs, 8,191 are drawn, and the observed differences count as one more; where none of them
+    reaches the observed sum, p is Hoeffding's bound 2 exp(-t^2 / 2) on the share of all 2^T choices
+    that do, t being the sum over the root of the sum of squares, if that is smaller.
 
     Costs 8,192 T multiplications for each test at most.
     """
@@ -109,7 +108,7 @@ def adjusted(
     """P-values corrected for being many, so that each is compared with alpha as it is.
 
     Args:
-        values: Of every test that was made; nan where none was, which does not count.
+        values: P-values of the tests; nan where none was made, which does not count.
         correction: `none`, `bonferroni`, `holm` (Holm 1979), which like it bounds the chance of any
             false discovery, or `bh` (Benjamini & Hochberg 1995), which bounds the share of false
             discoveries among those that are made.
@@ -167,10 +166,10 @@ def bootstrap_interval(
     """Bootstrap interval of means over texts: percentiles of means of texts drawn anew.
 
     Args:
-        values: Of T texts, all of them numbers.
-        level: Of confidence, between 0 and 1.
-        draws: How many means are drawn.
-        seed: Of the draws, which are the same for all columns.
+        values: Values of T texts, all of them numbers.
+        level: Level of confidence, between 0 and 1.
+        draws: Number of means that are drawn.
+        seed: Seed of the draws, which are the same for all columns.
 
     Returns:
         Lower and upper end; nan where there are fewer than two texts.

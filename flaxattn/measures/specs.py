@@ -206,14 +206,14 @@ class ScoreOptions:
     """Roles to look for, and how they are defined.
 
     Attributes:
-        relations: Of dependency trees, each a role in either direction.
+        relations: Relations of dependency trees, each a role in either direction.
         annotated: Whether the texts have trees.
-        seed: Of the unrelated words that related ones are compared with.
+        seed: Seed of the unrelated words that related ones are compared with.
         pande_parity: Whether to repeat the public notebooks of "The heads hypothesis", errors
             included: the last two bands counted one key too large, block scores times the row's
             entropy, the first separator a query of the second block, no block in single texts,
             tokens found at their first occurrence.
-        only: Scores to evaluate; None for all. What is left out costs nothing.
+        only: Scores to evaluate; None for all. Scores that are left out cost nothing.
     """
 
     relations: tuple[str, ...] = PAPER_RELATIONS
@@ -246,7 +246,7 @@ class Terms:
         pairs: Query, key and coefficient of single weights.
         hits: Query, first and last key, and coefficient.
         ceilings: The highest score that a head could have, by role.
-        counts: How many pairs of words a syntactic role has.
+        counts: Number of pairs of words of each syntactic role.
         offsets: Words between them, key minus query.
     """
 

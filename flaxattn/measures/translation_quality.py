@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BLEU and chrF of translations, by sacrebleu, each with the signature that makes it comparable.
 
-Texts go in; how they were made is not known here. `pip install 'flaxattn[translation]'` brings
-sacrebleu.
+It takes texts and runs no model. `pip install 'flaxattn[translation]'` brings sacrebleu.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 """Word alignment read off cross-attention, and its evaluation.
 
 Pairs are (source word, target word), numbered from 0 as whitespace separates them, as in the
-Pharaoh format. A trace goes in; this file knows no model and draws nothing.
+Pharaoh format. It takes a trace, runs no model and draws nothing.
 """
 
 import re

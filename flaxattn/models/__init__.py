@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model architectures as Flax Linen modules, one file each, with their configurations.
 
-The layers they share are in `layers` and `layer_stack`. Checkpoints and tokenizers are not known
-here; see `flaxattn.pretrained`.
+The layers they share are in `layers` and `layer_stack`. `flaxattn.pretrained` reads checkpoints and
+tokenizers.
 """

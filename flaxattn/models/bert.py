@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT (Devlin et al. 2019) and its variants: embeddings, layers, encoder and pooler.
 
-Which form a part has is said by `BertConfig.variant`. Task heads are in `task_heads`; loading and
+`BertConfig.variant` chooses the form of each part. Task heads are in `task_heads`; loading and
 saving weights is not done here.
 """
 

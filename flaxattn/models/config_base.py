@@ -100,7 +100,7 @@ class HFConfig:
         """Check that sizes are integers from 1 to what int32 holds, and ids of tokens integers.
 
         Args:
-            names: Of fields or properties.
+            names: Names of fields or properties.
 
         Raises:
             CheckpointError: One is not.
@@ -140,7 +140,7 @@ class HFConfig:
         """Check that ids that a model reads are in its embedding table.
 
         Args:
-            names: Of fields.
+            names: Names of fields.
             size: Number of rows of the table.
 
         Raises:

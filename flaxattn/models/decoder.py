@@ -53,7 +53,7 @@ class CausalDecoderLayer(nn.Module):
         implementation: Name of the attention kernel; None chooses.
         cache_length: Positions that a cache has room for.
         window: Positions that a query sees, its own included; None for all before it.
-        positions: Which of the model's rotary positions the layer has; None for none.
+        positions: Name of the rotary positions of the layer; None for none.
         pruned: Numbers of heads that the layer lacks.
     """
 

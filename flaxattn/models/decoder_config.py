@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of a decoder with rotary positions: Llama and its many relatives.
 
-What a `model_type` means for a field is said in `decoder_types`; this file reads and writes
+`decoder_types` lists what a `model_type` means for each field; this file reads and writes
 `config.json` by that table and checks the result.
 """
 

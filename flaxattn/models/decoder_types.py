@@ -26,7 +26,7 @@ class DecoderType(NamedTuple):
     Attributes:
         stem: Beginning of its class names, as in `LlamaForCausalLM`.
         switches: Fields of `DecoderConfig`; those left out are as in `_SHARED`.
-        names: Which table of tensor names its checkpoints follow.
+        names: Name of the table of tensor names that its checkpoints follow.
         windowed: From settings and a layer's number, whether the layer has the sliding window.
         window_switch: Setting that must be true for any layer to have it, whatever `layer_types`
             says; None for none.

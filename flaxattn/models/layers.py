@@ -213,8 +213,8 @@ def vocabulary_scores(
 class DropoutLayer(nn.Module):
     """Sets numbers to 0 with probability `rate`, the rest times 1 / (1 - rate).
 
-    Which ones is the hash that attention's own dropout uses: on CPU a training step with the bits
-    of `nn.Dropout` takes a tenth longer. They depend on the position in the whole array alone, so
+    The choice is a hash, as in the dropout of attention: on CPU a training step with the bits of
+    `nn.Dropout` takes a tenth longer. They depend on the position in the whole array alone, so
     sharding changes none.
 
     Attributes:

@@ -44,7 +44,7 @@ class Look(NamedTuple):
 
     Attributes:
         context: Weighted sum of the values.
-        scores: Of the keys, -inf at padding; float32. None where they are not kept.
+        scores: Scores of the keys, -inf at padding; float32. None where they are not kept.
         query: As it was scored. None where it is not kept.
     """
 

@@ -28,7 +28,7 @@ class Rotary:
 
     Attributes:
         rope_theta: Base of the geometric series of wavelengths.
-        rope_type: How frequencies are stretched; "default" leaves them as they are.
+        rope_type: Rule that stretches frequencies; "default" leaves them as they are.
         partial_rotary_factor: Part of a head's dimensions that is rotated.
         factor: By how much the context grows; None lets "longrope" take the ratio of lengths.
         original_max_position_embeddings: Context of the pretraining, for "llama3", "yarn" and

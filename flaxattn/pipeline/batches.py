@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts to batches of few shapes: lengths that rows are padded to, and which texts share a batch.
 
-What is chosen follows from the lengths of a shard's texts and a model's size and from nothing
-else, so a shard that is computed again is computed in the same way. Nothing here runs a model.
+The choice depends on nothing but the lengths of a shard's texts and the model's size, so a shard
+that is computed again is computed in the same way. Nothing here runs a model.
 """
 
 import bisect
@@ -152,7 +152,7 @@ class Batch(NamedTuple):
     """Rows that are computed together.
 
     Attributes:
-        places: Of the texts, by row.
+        places: Places of the texts, by row.
         rows: Rows of the compiled shape, at least as many as are used.
         widths: What each side is padded to: S, and T where an encoder has a decoder beside it.
         packed: Whether rows are shared: their texts have segment ids.

@@ -120,8 +120,8 @@ def embed(
             output of the n-th layer, negative from the end.
         normalize: Whether vectors have norm one, so that `a @ b.T` are their cosines; a vector of
             zeros stays one. The default is that of the same directory, otherwise False.
-        prompt_name: Which prompt of the directory is put before each text; the default is the one
-            that the directory names, if any.
+        prompt_name: Name of the prompt of the directory that is put before each text; the default
+            is the one that the directory names, if any.
         token_weights: Weight of each token of the vocabulary in a mean, 0 or above: such as
             a / (a + p) of its frequency p (Arora et al. 2017). Default all alike.
         truncate: Whether a text over the model's limit is cut; otherwise it is an error.
@@ -237,7 +237,7 @@ def _one_pooled(
 def _recipe(
     model: Pretrained, pooling: str | None, normalize: bool | None, of_last: bool
 ) -> SentenceRecipe:
-    """How vectors are made: as requested, else as the model's directory says, else the mean."""
+    """Return the pooling: as requested, else as the model's directory says, else the mean."""
     modules = model.sentence_modules
     if pooling is None:
         recipe = SentenceRecipe() if modules is None else modules.recipe()

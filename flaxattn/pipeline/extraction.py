@@ -81,7 +81,7 @@ class ExtractedTexts(NamedTuple):
     """Traces of the texts of a shard, by one model.
 
     Attributes:
-        traces: Of each text by itself, without padding, NumPy arrays inside, in order.
+        traces: Traces of each text by itself, without padding, NumPy arrays inside, in order.
         reductions: Moments over all of them, where they were requested.
         nonfinite: Number of rows of attention, over all layers and heads, that are NaN or infinite.
     """
@@ -101,7 +101,7 @@ class Options:
             otherwise they are an error.
         reduce: Moments over the texts: `statistics` of those captured, `offsets` of weights, which
             need not be captured for that. See `OnlineMoments`.
-        settings: Of `generate`, where an encoder-decoder writes its targets; `seed` too.
+        settings: Settings of `generate`, where an encoder-decoder writes its targets; `seed` too.
         batch_tokens: Positions of a batch, padding counted; default 1,024 per CPU and 16,384 per
             accelerator. It changes results by rounding, as the compiler orders sums by shape.
         widths: Lengths that are compiled, ascending; default those that `chosen_widths` finds for
@@ -212,7 +212,7 @@ def extract_shards(
 ) -> Iterator[list[ExtractedTexts]]:
     """Trace texts with every model, shard by shard; the next shard is read meanwhile.
 
-    What a shard holds follows from its texts, the models and `options`, not from other shards. A
+    The content of a shard depends on its texts, the models and `options`, not on other shards. A
     text that cannot be read is left out if `leave_out` raises nothing. Memory: the traces of a
     shard and two batches.
     """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that an encoder-decoder writes for sources which came without, batch by batch.
 
-How a text is written is decided in `generation`; traces of both are made in `extraction`.
+`generation` writes the texts; `extraction` makes traces of sources and targets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ def with_targets(
 
     One that cannot write, such as a classifier, reads the source on both sides.
 
-    What is written for a source does not depend on those beside it: a batch has one limit of
-    length, which would else follow from its longest source.
+    The text written for a source does not depend on the sources beside it: a batch has one limit of
+    length, which would otherwise follow from its longest source.
     """
     model = models[0]
     if not isinstance(model, PretrainedSeq2Seq) or len(rows[0].lengths) == 2:

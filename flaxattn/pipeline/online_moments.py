@@ -127,7 +127,7 @@ class OnlineMoments:
         """Take in all that another one took in.
 
         Args:
-            other: Of any kinds; unchanged.
+            other: Another one, of any kinds; unchanged.
         """
         for key, block in other._found.items():
             self._put(key, block)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of long jobs on standard error: a bar on a terminal, plain lines elsewhere.
 
-Nothing is computed here but rates. What calls `watch(stage, count)` does not know who listens.
-The level of the logger `flaxattn.progress` turns it off: above INFO nothing is printed.
+Nothing is computed here but rates. Callers of `watch(stage, count)` do not depend on the kind of
+reporter. The level of the logger `flaxattn.progress` turns it off: above INFO nothing is printed.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ class ProgressReporter:
     """A `Watch` that prints; a context manager, so that long silent steps are shown too.
 
     Args:
-        stream: Where to; default standard error.
+        stream: Output; default standard error.
         clock: Seconds; a test has its own.
         delay: Seconds without a line; default `DELAY`. With 0, what is announced is printed at
             once, and a job of any length ends with a line.
@@ -304,7 +304,7 @@ def show_progress(stage: str, count: int) -> None:
 
     Args:
         stage: Name of what is done.
-        count: How many more were finished.
+        count: Number of further items that were finished.
     """
     global _job
     if _active:

@@ -50,7 +50,7 @@ _HALVINGS = 4
 
 
 class Program(Protocol):
-    """What is computed of a batch; hashable, static under jit."""
+    """Computation on a batch; hashable, static under jit."""
 
     def __call__(
         self, module: nn.Module, params: Any, given: Arguments, notes: Arguments
@@ -133,7 +133,7 @@ class DeviceOutput(NamedTuple):
 
     Attributes:
         first: The first of these rows.
-        rows: How many.
+        rows: Number of rows.
         models: What the program returned for each model, NumPy arrays `[N, rows, …]`.
     """
 
@@ -317,7 +317,7 @@ _MUCH_COMPILING = 1e14  # accelerators
 
 
 class TextOutput(NamedTuple):
-    """What a program returned for one text.
+    """Result of a program for one text.
 
     Attributes:
         text: Number of the text among those of the pass.

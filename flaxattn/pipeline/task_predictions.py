@@ -61,7 +61,7 @@ def head_outputs(
         model: The model.
         rows: The texts.
         fields: Names of fields of one shape.
-        names: Of the texts, for errors.
+        names: Names of the texts, for errors.
         batch_tokens: Positions of a batch, padding counted.
         by_token: Whether fields have an axis of positions, which is cut to those of the text.
     """

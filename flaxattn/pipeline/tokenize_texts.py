@@ -153,7 +153,7 @@ class TokenPrefetch:
     A context manager: leaving it ends the workers.
 
     Args:
-        model: Whose tokenizer reads.
+        model: Model with the tokenizer.
         workers: Processes; 0 reads in a thread of this one.
         truncate: Whether texts over the model's limit are cut.
         patience: Seconds that a process may take for one group.

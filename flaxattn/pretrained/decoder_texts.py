@@ -170,8 +170,7 @@ def cut(text: str, stops: Sequence[str]) -> str:
 def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The part of an unfinished text that stays whatever follows, and whether it is all of it.
 
-    What is held back is a character whose bytes are not all there, and what a stop string may
-    begin with.
+    It holds back characters whose bytes are not complete, and text that may begin a stop string.
     """
     unread = len(text) - len(text.rstrip(_UNREADABLE))
     text = text[: len(text) - min(unread, _MOST_BYTES)]

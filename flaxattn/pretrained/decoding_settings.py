@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of generation: their effect on the scores of a step, and `generation_config.json`.
 
-Old checkpoints have these settings in `config.json`. What would change the text and is not
-implemented here is refused when text is generated, not skipped. Nothing here runs a model.
+Old checkpoints have these settings in `config.json`. Settings that would change the text and are
+not implemented are refused when text is generated, not skipped. Nothing here runs a model.
 """
 
 import dataclasses

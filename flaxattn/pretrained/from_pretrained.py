@@ -48,7 +48,7 @@ class Checkpoint:
     """A model that was found and whose tensors are still to be read.
 
     Attributes:
-        directory: Of the model; the file itself where that is a GGUF file.
+        directory: Directory of the model; the file itself where that is a GGUF file.
         config: Its configuration.
         files: Its tensors.
         saved: Checksums of the files beside them; empty where another program wrote these.
@@ -140,13 +140,13 @@ def from_pretrained(
             checkpoint's family, or `base` for the model without head; by default what the
             checkpoint was saved as. Weights of a head that the checkpoint lacks
             are freshly initialised, and a UserWarning says so.
-        dtype: Of the parameters and of the computation: float32 (default), bfloat16 or float16,
-            whatever the files hold. LayerNorm and softmax compute in float32 all the same.
+        dtype: Dtype of the parameters and of the computation: float32 (default), bfloat16 or
+            float16, whatever the files hold. LayerNorm and softmax compute in float32 all the same.
         num_labels: Number of classes of a new classifier.
         mesh: Devices that the parameters are laid out over as in training: cut along its axes
             "data" and "model", so that none holds more than its part. Default one device.
         revision: Branch, tag or commit on the Hub.
-        cache_dir: Where the Hub's files are kept.
+        cache_dir: Folder of the Hub's files.
         local_files_only: Do not use the network; `HF_HUB_OFFLINE=1` does the same.
 
     Returns:
@@ -323,7 +323,7 @@ def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
 def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """Replace the parameters of a model by random ones, as before any training.
 
-    What is found in such a model was not learnt: it is the baseline of roles and probes.
+    It has learnt nothing, so it is the baseline of roles and probes.
 
     >>> import flaxattn as fa
     >>> fa.untrained(fa.from_pretrained("tiny-bert")).name

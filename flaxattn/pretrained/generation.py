@@ -3,8 +3,8 @@
 """Generation with a model: compiled programs around the loops of `generate`.
 
 The cache begins small and doubles while texts are open, so that attention at every step runs over
-few more positions than there are tokens, whatever the limit. Texts and tokenizers are not known
-here.
+few more positions than there are tokens, whatever the limit. It takes and returns token ids; it
+uses no tokenizer.
 """
 
 import functools
@@ -243,7 +243,7 @@ def stages(
 def _until_change(
     module: nn.Module, mask: Int[Any, "B P"] | None, place: int, wanted: int
 ) -> tuple[bool, int]:
-    """Whether the cache must be filled anew before the next token, and how many it then serves."""
+    """Return whether the cache must be filled anew, and how many tokens it then serves."""
     if not isinstance(module, DecoderLM):
         return False, wanted
     length = place - int((np.asarray(mask) != 0).argmax(1).min())  # of the longest text so far

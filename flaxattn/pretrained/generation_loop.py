@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generation token by token: the loops around a model that keeps a cache, and beam search.
 
-Each loop is one compiled program for its shapes and settings. What a step may choose is decided in
-`decoding_settings`. Beams follow the rules of Hugging Face: 2 N candidates per step, a finished
-hypothesis counts where it is among the best N of them, and a sequence is closed once its best open
-hypothesis, at its present length, cannot beat its worst finished one.
+Each loop is one compiled program for its shapes and settings. `decoding_settings` restricts the
+tokens that a step may choose. Beams follow the rules of Hugging Face: 2 N candidates per step, a
+finished hypothesis counts where it is among the best N of them, and a sequence is closed once its
+best open hypothesis, at its present length, cannot beat its worst finished one.
 """
 
 from collections.abc import Callable
@@ -176,7 +176,7 @@ class Writing(NamedTuple):
 
     Attributes:
         text: What was written: one hypothesis per sequence, or beams.
-        cache: Of the model, for every open hypothesis.
+        cache: Cache of the model, for every open hypothesis.
     """
 
     text: "GeneratedRows | Beams"

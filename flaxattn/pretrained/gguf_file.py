@@ -186,11 +186,11 @@ _TOKENS = {
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How llama.cpp keeps an architecture.
+    """Layout of an architecture in llama.cpp.
 
     Attributes:
-        model_type: Of Hugging Face.
-        stem: Of its classes there.
+        model_type: Model type of Hugging Face.
+        stem: Stem of the names of its classes there.
         interleaved: Whether rows of queries and keys are reordered for rotary positions of pairs.
         plus_one: Whether scales of norms have 1 added to them.
         names: Tensors of a layer, where they differ from those of Llama.
@@ -246,9 +246,9 @@ class GgufFile:
     """An open file.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         metadata: Its facts by name.
-        layout: Of its architecture.
+        layout: Layout of its architecture.
     """
 
     def __init__(self, path: Path) -> None:

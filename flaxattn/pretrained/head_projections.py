@@ -32,8 +32,8 @@ class HeadProjections(NamedTuple):
         value: Kernels of values.
         output: Rows of the output projection.
         query_bias: 0 where the model has none, like the other.
-        key_bias: Of keys.
-        value_bias: Of values.
+        key_bias: Bias of keys.
+        value_bias: Bias of values.
         present: False for a head that was pruned.
     """
 

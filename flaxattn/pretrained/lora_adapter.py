@@ -41,7 +41,7 @@ class LoraAdapter:
     """A directory that holds the changes of a model, and where peft says the model is.
 
     Attributes:
-        directory: Of the adapter.
+        directory: Directory of the adapter.
         settings: Its `adapter_config.json`.
     """
 
@@ -132,7 +132,7 @@ class MergedTensors(TensorFiles):
     """Tensors of a base with those of an adapter merged into them; merged ones are float32.
 
     Attributes:
-        rows: Of the word embedding, where the adapter replaces it; else None.
+        rows: Rows of the word embedding, where the adapter replaces it; else None.
     """
 
     rows: int | None = None

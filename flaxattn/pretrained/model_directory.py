@@ -128,7 +128,7 @@ class ParameterMemory:
     """Memory of one parameter, whole or in the parts that devices hold.
 
     Attributes:
-        shape: Of the parameter.
+        shape: Shape of the parameter.
         parts: Memory of each part, by where the part begins and ends on every axis.
     """
 

@@ -33,9 +33,9 @@ class Part(NamedTuple):
     """Place of a parameter in a tensor that holds several.
 
     Attributes:
-        number: Of the part, from 0.
-        groups: How often the parts follow one another: once, or once for each head.
-        shares: Of all parts of a group on the last axis, in proportion.
+        number: Number of the part, from 0.
+        groups: Number of times that the parts follow one another: once, or once for each head.
+        shares: Shares of all parts of a group on the last axis, in proportion.
     """
 
     number: int

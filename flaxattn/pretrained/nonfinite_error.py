@@ -23,7 +23,7 @@ class Place(NamedTuple):
     Attributes:
         layer: Number of the layer.
         head: Number of the head.
-        row: Of the batch.
+        row: Row of the batch.
         position: In that row.
     """
 

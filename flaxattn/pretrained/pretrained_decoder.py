@@ -360,7 +360,7 @@ class PretrainedDecoder(ChatModel):
 
     @property
     def _length_matters(self) -> bool:
-        """Whether rotary positions depend on the length of the text."""
+        """True if rotary positions depend on the length of the text."""
         return next_change(self.config, 1) is not None
 
     def _longest(self, given: Mapping[str, Any]) -> dict[str, Any]:

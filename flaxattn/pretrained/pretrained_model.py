@@ -58,7 +58,7 @@ class Pretrained(abc.ABC):
         tokenizer: None where the directory had none; `trace` needs one.
         config: Shape and settings.
         name: What it was loaded as.
-        report: How the checkpoint met the model.
+        report: Comparison of the checkpoint with the model.
         sentence_modules: How `embed` makes one vector of a text, where the directory says so.
     """
 

@@ -42,7 +42,7 @@ class PretrainedSeq2Seq(SourceReader):
     """An encoder-decoder ready to use; its other parts are described at `Pretrained`.
 
     Attributes:
-        target_tokenizer: Of the target side, where it has one of its own.
+        target_tokenizer: Tokenizer of the target side, where it has one of its own.
         generation: Settings that the checkpoint wants text written with, as Hugging Face has them.
     """
 
@@ -203,7 +203,7 @@ class PretrainedSeq2Seq(SourceReader):
         """Sources that were read, each with the best target that the model writes for it.
 
         Args:
-            sources: Of one text each.
+            sources: One text each.
             given: Arguments of all of them, padded.
             decoding: From `decoding`.
             seed: As for `generate`.
@@ -219,7 +219,7 @@ class PretrainedSeq2Seq(SourceReader):
         """Sources, each as its own target: what the decoder of a model without writing head reads.
 
         Args:
-            source: Of one text each.
+            source: One text each.
         """
         ids, mask = source.given["input_ids"], source.given["attention_mask"]
         read = np.asarray(shifted_right(jnp.asarray(ids), self.config))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads removed from a model for good: its parameters without them, and its configuration.
 
-Numbers of heads stay those of the whole model. Which heads to take is found out elsewhere, in
-`flaxattn.attribution.ablation`.
+Numbers of heads stay those of the whole model. `flaxattn.attribution.ablation` finds the heads to
+remove.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a directory of sentence-transformers does with the hidden states of its model.
+"""Modules of a sentence-transformers directory behind its model: pooling, dense layers, norms.
 
 Files are kept as they are, so that a saved model has them again. They are understood where a
 vector is wanted, and what is not understood is refused there, by name.
@@ -31,7 +31,7 @@ _TENSORS = "model.safetensors"
 _FILES = (MODULES, _TRANSFORMER, _PROMPTS)
 _IN_FOLDERS = re.compile(rf"\d+_\w+/(config\.json|{re.escape(_TENSORS)})")
 HUB_PATTERNS = (*_FILES, "[0-9]*_*/config.json", f"[0-9]*_*/{_TENSORS}")
-"""Which files of a Hub repository are fetched."""
+"""Files of a Hub repository that are fetched."""
 
 # Names of sentence-transformers, and of `embed`, in the order in which vectors are joined.
 _POOLINGS = {
@@ -58,8 +58,8 @@ class Projection(NamedTuple):
     """A dense layer on vectors.
 
     Attributes:
-        weight: Of the inputs for each output.
-        bias: Of each output.
+        weight: Weight of the inputs for each output.
+        bias: Bias of each output.
         activation: Name of the function of the outputs, as in `torch.nn`.
     """
 
@@ -90,7 +90,7 @@ def unit(vectors: Float[np.ndarray, "*N E"]) -> Float[np.ndarray, "*N E"]:
 
 
 class SentenceRecipe(NamedTuple):
-    """How a vector is made of a text.
+    """Steps that make a vector of a text.
 
     Attributes:
         poolings: Names of `embed`; several vectors are joined.
@@ -140,7 +140,7 @@ class SentenceModules:
         )
 
     def recipe(self) -> SentenceRecipe:
-        """What the files say."""
+        """Return the content of the files."""
         recipe, layers = SentenceRecipe(poolings=(), prepares=True), []
         for kind, folder in self._modules():
             settings = self._settings(f"{folder}/config.json") if folder else {}

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many sentences through an encoder-decoder: sorted by length, in batches of few shapes.
 
-What comes back is in the order of what went in. How a sentence is written is decided in
-`generate`; what a file is, is known to the command.
+Results are in the order of the inputs. `generate` writes the sentences; commands read and write the
+files.
 """
 
 from collections.abc import Callable, Sequence

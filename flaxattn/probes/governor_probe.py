@@ -37,10 +37,10 @@ class Classifier(NamedTuple):
 
     Attributes:
         relation: Between the two words.
-        direction: Where the answer is read off.
+        direction: Side from which the answer is read.
         layer: Number of its layer.
         head: Its number.
-        words: How many were asked about.
+        words: Number of words.
         accuracy: Share of them for which it is right.
         offset: The fixed offset it is compared with, key minus query.
         baseline: Share for which that is right.
@@ -74,7 +74,7 @@ class Dependencies(HeadCounts[WordMaps]):
 
     Attributes:
         hits: Words for which each head is right, by direction and relation.
-        offsets: How often the right word is so many words after the one asked about, likewise.
+        offsets: Frequency of each distance from a word to its right answer, likewise.
         broken: Heads whose attention is NaN in some sentence; False where that is none.
     """
 
@@ -88,7 +88,7 @@ class Dependencies(HeadCounts[WordMaps]):
         """Take in a sentence. A relation counts with its subtype and without, and as `any`.
 
         Args:
-            item: Of the same model.
+            item: Item of the same model.
 
         Raises:
             InputError: If it is of a model with other heads.
@@ -110,7 +110,7 @@ class Dependencies(HeadCounts[WordMaps]):
         """Take in all that another one took in.
 
         Args:
-            other: Of the same model; unchanged.
+            other: Another one of the same model; unchanged.
 
         Raises:
             InputError: If it is of a model with other heads.
@@ -129,7 +129,7 @@ class Dependencies(HeadCounts[WordMaps]):
 
         Args:
             direction: One of the three of this file.
-            relation: Of Universal Dependencies, or `any`.
+            relation: Relation of Universal Dependencies, or `any`.
 
         Returns:
             nan for heads whose attention is NaN in some sentence.
@@ -263,11 +263,11 @@ class Watched:
     """Sentences on their way to a probe, of which those are remembered that show relations best.
 
     Args:
-        keep: How many of each relation, direction and head.
+        keep: Number of texts of each relation, direction and head.
 
     Attributes:
         evidence: By direction and relation.
-        names: Of the sentences that are kept, by number.
+        names: Names of the sentences that are kept, by number.
     """
 
     def __init__(self, keep: int) -> None:

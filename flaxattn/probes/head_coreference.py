@@ -45,9 +45,9 @@ class HeadCoreference(NamedTuple):
     """Results of single heads in resolving mentions.
 
     Attributes:
-        found: How often each head is right.
+        found: Frequency with which each head is right.
         best: The best head, for all mentions and each group of them.
-        among_words: Of documents, how often each head is right if every other word is a candidate;
+        among_words: For documents, how often each head is right if every other word is a candidate;
             None of pronouns.
         best_among_words: The best head there; none of pronouns.
     """
@@ -90,7 +90,7 @@ def head_coreference(
         form: `documents` (CoNLL-2012, or CoNLL-U by its name), `gap`, `winobias` or `winogender`.
         chosen_on: Other texts, on which head and direction are chosen; default the same, which
             flatters.
-        pooling: Of pronouns: see `pronoun_scores`.
+        pooling: Pooling of pronouns: see `pronoun_scores`.
         reading: How texts are read. `truncate` is for pronouns.
         passing: Looks at the mentions of `texts` on their way, such as
             `watched_mentions.WatchedMentions`.
@@ -188,7 +188,7 @@ class DocumentMaps(NamedTuple):
         weights: Share of attention that the word of a row gives to that of a column.
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
-        number: Of the document among those that were given.
+        number: Number of the document among those that were given.
         positions: Positions of each word.
     """
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts per head of one model, item by item: the base of `Dependencies` and `Coreference`.
 
-What an item is, and when a head is right about one, they know themselves.
+Each of them defines its items, and when a head is right about one.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class HeadCounts(Generic[Item]):
         """Return the counts of some items.
 
         Args:
-            items: Of one model.
+            items: Items of one model.
         """
         found = cls()
         for item in items:
@@ -41,7 +41,7 @@ class HeadCounts(Generic[Item]):
         """Take in an item.
 
         Args:
-            item: Of the same model.
+            item: Item of the same model.
 
         Raises:
             InputError: If it is of a model with other heads.

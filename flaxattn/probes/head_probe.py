@@ -61,7 +61,7 @@ class HeadProbe(NamedTuple):
     """Results of single heads, and of all of them together, in finding governors.
 
     Attributes:
-        found: How often each head finds each relation.
+        found: Frequency with which each head finds each relation.
         best: The best head for every relation, commonest relations first.
         judged: A parser of all heads, and what it is worth; None without sentences to fit it to.
     """
@@ -104,7 +104,7 @@ def head_probe(
             Without, heads are chosen on the same sentences, which flatters.
         untrained: Whether a parser is fitted to the model with random parameters too.
         penalty: On the parser's coefficients squared.
-        seed: Of the control task and of random parameters.
+        seed: Seed of the control task and of random parameters.
         reading: How sentences are read.
         passing: Looks at the sentences of `trees` on their way, such as `arc_weights.Watched`.
 
@@ -254,7 +254,7 @@ def label_probe(
         untrained: Whether probes are fitted to the model with random parameters too.
         penalty: Half of it times the sum of squared coefficients is added to the mean
             cross-entropy.
-        seed: Of the control task, of random parameters and of the bootstrap.
+        seed: Seed of the control task, of random parameters and of the bootstrap.
         reading: How sentences are read.
 
     Returns:

@@ -88,9 +88,9 @@ class LabelProbe:
         layer: Number of the hidden state: 0 for the embeddings.
         what: Kind of the labels, as `word_labels` takes it.
         labels: Their names.
-        coefficients: Of vectors as the model has them.
-        bias: Of each label.
-        words: How many words it was fitted to.
+        coefficients: Coefficients of vectors as the model has them.
+        bias: Bias of each label.
+        words: Number of words it was fitted to.
         settled: Whether the fit ended before the largest number of iterations.
     """
 
@@ -231,9 +231,9 @@ class LabelJudged(NamedTuple):
     Attributes:
         what: Kind of the labels.
         probes: One per hidden state; None where vectors are NaN.
-        scores: Of each of them.
+        scores: Scores of each of them.
         best: Place among these of the one with the highest accuracy on held-out sentences.
-        words: How many words they were judged on.
+        words: Number of words they were judged on.
         majority: Accuracy of the commonest label.
         by_type: Accuracy of the commonest label of each word type; the commonest of all for others.
     """

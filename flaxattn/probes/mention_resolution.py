@@ -22,9 +22,9 @@ from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair, GoldPair
 from flaxattn.probes.head_counts import HeadCounts
 
 FROM_MENTION = "from mention"
-"""What the mention gives to each candidate."""
+"""Attention from the mention to each candidate."""
 TO_MENTION = "to mention"
-"""What each candidate gives to the mention."""
+"""Attention from each candidate to the mention."""
 NEAREST, FIRST = "nearest", "first"
 POOLINGS = ("sum", "max")
 
@@ -93,11 +93,11 @@ class Resolver(NamedTuple):
     """The head that resolves mentions best.
 
     Attributes:
-        group: Of the mentions; empty for all.
-        direction: Where attention is read off.
+        group: Group of the mentions; empty for all.
+        direction: Side from which attention is read.
         layer: Number of its layer.
         head: Its number.
-        mentions: How many there were.
+        mentions: Number of mentions.
         accuracy: Share of them for which it is right.
         baseline: The best one.
         baseline_accuracy: Its share.
@@ -125,8 +125,8 @@ class Coreference(HeadCounts[MentionScores]):
         hits: Mentions for which each head is right, by group and direction; a tie of C candidates
             counts for the share of them that is right. The empty group is all of them.
         simple: Mentions for which a baseline is right, by group and name.
-        counts: How many there were, by group.
-        neither: How many had no right candidate; they count nowhere else.
+        counts: Number of mentions, by group.
+        neither: Number of mentions without a right candidate; they count nowhere else.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Antecedents(NamedTuple):
     """A mention, the words before it that stand for mentions, and which of them are right.
 
     Attributes:
-        mention: Which one.
+        mention: Number of the mention.
         candidates: Numbers of words: heads of mentions, in order.
         right: Places among these of the ones that mean the same entity.
         simple: Place of the one that each baseline takes; None if it takes none.
@@ -341,12 +341,12 @@ class JudgedMention(NamedTuple):
     """A mention that heads were asked about, and where it stands.
 
     Attributes:
-        number: Of the text among those that were given.
-        id: Of the text.
+        number: Number of the text among those that were given.
+        id: Id of the text.
         text: As the model read it.
         positions: Positions of the mention.
         right: Positions of each right candidate.
-        scores: Of all heads.
+        scores: Scores of all heads.
     """
 
     number: int

@@ -5,8 +5,8 @@
 Every possible governor of a word gets a score, linear in what the heads give from the one to the
 other and back; a softmax over them says how probable each is. Embeddings of words, the paper's
 second probe, have no place here. The paper's probe has two numbers for the root that all heads
-share, which makes its loss no longer convex; here each head has its own. What is fitted is
-therefore the one optimum, whatever the start.
+share, which makes its loss no longer convex; here each head has its own. The fit is therefore the
+one optimum, whatever the start.
 
 Attachment scores stand beside baselines without trees: a fixed offset (right- and left-branching
 among them), a control task in which each word type has an answer drawn at random (Hewitt & Liang
@@ -26,7 +26,7 @@ from flaxattn.errors import InputError
 from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
 
 Targets = Callable[[WordMaps], Int[np.ndarray, " W"]]
-"""What the probe should say of each word: its governor, `ROOT`, or `UNKNOWN`."""
+"""The right answer for each word: its governor, `ROOT`, or `UNKNOWN`."""
 _ITERATIONS = 500
 
 
@@ -38,12 +38,12 @@ class ParsingProbe:
         layers: Number of the layer at each index.
         heads: Number of the head at each index.
         given: Coefficients of what a word gives to a possible governor.
-        received: Of what that one gives to the word.
-        first: Of what the word gives to `[CLS]`, for being the root.
-        separators: Of what it gives to `[SEP]`, likewise.
+        received: Weight of what that one gives to the word.
+        first: Weight of what the word gives to `[CLS]`, for being the root.
+        separators: Weight of what it gives to `[SEP]`, likewise.
         bias: For being one's own governor, which no word of a tree is, and for being the root.
         loss: Mean cross-entropy in nats per word on the sentences it was fitted to.
-        words: How many words that were.
+        words: Number of words.
         settled: Whether the fit reached its optimum.
     """
 
@@ -301,7 +301,7 @@ def judge_parsing(
         test: Others of the same model.
         untrained: Both kinds of sentences as a model with random parameters sees them.
         penalty: See `fit_parsing_probe`.
-        seed: Of the control task.
+        seed: Seed of the control task.
 
     Raises:
         InputError: If more than a tenth of `test` are in `train` (counting sentences of 5 words

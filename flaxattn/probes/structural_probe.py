@@ -33,7 +33,7 @@ from flaxattn.probes.word_states import (
 
 DISTANCE, DEPTH = "distance", "depth"
 Metric = Callable[[WordStates], TreeMetric]
-"""What a probe should say of a sentence."""
+"""The right distances or depths of a sentence."""
 
 _WIDTH = 8  # words of a batch are padded to a multiple of this, so that few shapes are compiled
 _WINDOW = 16  # batches whose sentences are sorted by length together
@@ -49,10 +49,10 @@ class Fitting:
 
     Attributes:
         rank: Rows of B; None for as many as a vector has numbers.
-        rate: Of Adam, divided by ten after every epoch that does not help.
+        rate: Learning rate of Adam, divided by ten after every epoch that does not help.
         batch: Sentences of a step.
         epochs: Most passes over all sentences.
-        seed: Of the first B and of the order of sentences.
+        seed: Seed of the first B and of the order of sentences.
     """
 
     rank: int | None = None
@@ -73,7 +73,7 @@ class StructuralProbe:
         losses: Mean absolute errors on held-out sentences, of distance and of depth: per sentence
             over its pairs, or over its words.
         epochs: Passes over all sentences that the two took.
-        sentences: How many these were, without those held out.
+        sentences: Number of sentences, without those held out.
     """
 
     layer: int
@@ -103,7 +103,7 @@ class StateBatch(NamedTuple):
     """Sentences side by side, padded.
 
     Attributes:
-        vectors: Of words.
+        vectors: Hidden states of the words.
         wanted: Distances `[B W W]`, or depths `[B W]`.
         sizes: Words of each sentence; 0 where there is none.
     """
@@ -128,10 +128,10 @@ def fit_structural_probes(
 ) -> list[StructuralProbe]:
     """Fit a probe to each hidden state that sentences have, by Adam.
 
-    What is made least is the mean over sentences of |d - |B (h_i - h_j)|²| over all pairs, and of
-    |d - |B h_i|²| over all words. A probe is that of the epoch with the least such error on
-    `held_out`, and finished after 5 epochs without a better one. Batches have sentences of like
-    length, unlike in Hewitt and Manning's code, in an order that is drawn.
+    The loss is the mean over sentences of |d - |B (h_i - h_j)|²| over all pairs, and of |d - |B
+    h_i|²| over all words. A probe is that of the epoch with the least such error on `held_out`, and
+    finished after 5 epochs without a better one. Batches have sentences of like length, unlike in
+    Hewitt and Manning's code, in an order that is drawn.
 
     Cost: per word and epoch 6 L R E multiplications for each of the two, and 3 L W R for distances.
     """
@@ -326,7 +326,7 @@ class StructuralScores(NamedTuple):
         norm_spearman: Correlation of its depths with those of the tree, averaged over sentences,
             then over lengths.
         edges: Number of edges that were judged.
-        sentences: How many sentences there were.
+        sentences: Number of sentences.
     """
 
     uuas: float
@@ -342,12 +342,14 @@ class StructuralJudged(NamedTuple):
 
     Attributes:
         probes: One per hidden state.
-        scores: Of each of them.
+        scores: Scores of each of them.
         best: Place among these of the one with the least error on held-out sentences.
         fitting: How they were fitted.
         chain: Scores of the words in a row.
-        control: Of a probe of the best hidden state that was fitted to the control task, on it.
-        untrained: Of one fitted to the same hidden state of an untrained model; None without.
+        control: Scores on the control task, of a probe of the best hidden state that was fitted to
+            it.
+        untrained: Scores of one fitted to the same hidden state of an untrained model; None
+            without.
     """
 
     probes: list[StructuralProbe]

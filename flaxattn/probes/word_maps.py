@@ -149,7 +149,7 @@ def word_maps(
     Args:
         model: A BERT with its tokenizer.
         sentences: With their trees.
-        reading: How they are read.
+        reading: How texts are read.
 
     Yields:
         Maps of a sentence.

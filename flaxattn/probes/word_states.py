@@ -132,7 +132,7 @@ class Kept(NamedTuple):
     """The words of a layout that have a vector of their own.
 
     Attributes:
-        numbers: Of the words.
+        numbers: Numbers of the words.
         shares: What each position gives to each of these words; columns sum to one.
     """
 

@@ -166,7 +166,7 @@ class ComparedTraces:
     """Traces of the same texts by two models, or from two stores.
 
     Attributes:
-        names: Of both.
+        names: Names of both.
         data: Where the texts come from.
         count: Number of texts.
         traces: Traces by both of all texts, in order.

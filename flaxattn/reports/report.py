@@ -89,7 +89,7 @@ REPORT_FILES = {  # every file that a report may have, by its name
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report(ResultTable):
-    """What was measured over texts. In a notebook it shows its page, or else its table.
+    """Results of a measurement over texts. In a notebook it shows its page, or else its table.
 
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-bert")
@@ -98,7 +98,7 @@ class Report(ResultTable):
     (1, 9)
 
     Attributes:
-        name: Of the report and of its files, such as `compare`.
+        name: Name of the report and of its files, such as `compare`.
         facts: Model, settings, data, seed and results, ready for JSON; numbers that are not finite
             become None when they are written.
         rows: The table, by columns or by rows.

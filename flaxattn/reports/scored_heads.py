@@ -111,7 +111,7 @@ class ReportedHeads:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How texts were read, ready for JSON."""
+        """Options of reading as JSON."""
         return {"limit": self.reading.limit, "lengths": self.reading.lengths}
 
     def scores(self, kinds: Sequence[str], best: int) -> ScoredCorpus:

@@ -72,8 +72,8 @@ def weights(
         model: A model with its tokenizer, loaded with a task head for kinds that follow a loss.
         texts: N texts.
         text_b: The second text, or the target, of each.
-        kinds: Of `attention`, `norm`, `effective`, `gradient`, `zeroing`, `relevance`, `chefer`,
-            `rollout` and `flow`; default all but `flow`.
+        kinds: Kinds among `attention`, `norm`, `effective`, `gradient`, `zeroing`, `relevance`,
+            `chefer`, `rollout` and `flow`; default all but `flow`.
         labels: Number of the class of each text, for a classifier.
         seed: Random seed of the tokens that a masked model has to predict.
         data: Where the texts come from, kept with the report; default their number and digest.
@@ -162,7 +162,7 @@ class _TextBytes(NamedTuple):
     """Bytes of what is held of a text.
 
     Attributes:
-        attention: Of its attention.
+        attention: Bytes of its attention.
         copies: Number of its copies that value zeroing runs at once.
     """
 

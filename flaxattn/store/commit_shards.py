@@ -3,7 +3,7 @@
 """Shards of planned stores computed and committed, one after the other, whoever asks.
 
 The texts of a shard come from the files of the corpus, see `make_plan`; while a shard is compressed
-and written, the device works on the next one. Which shards are whose is decided in `run`.
+and written, the device works on the next one. `job` divides the shards among processes.
 """
 
 import contextlib

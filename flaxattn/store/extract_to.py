@@ -3,7 +3,7 @@
 """Run a resumable extraction job from files and a model to a store.
 
 A job locks the folder, plans, checks the free space, and commits the shards that are missing, here
-or on Ray. A dry run only describes it. How one shard is written is decided in `commit_shards`.
+or on Ray. A dry run only describes it. `commit_shards` computes and writes the shards.
 """
 
 import contextlib
@@ -114,10 +114,10 @@ def extract_to(
             folders of a data set, or `-` for standard input.
         capture: What to keep, of which layers and heads; by default all weights, in float16.
         text_column: Column or key of the text.
-        pair_column: Of the second text, or of the target of an encoder-decoder, which otherwise
-            writes its targets itself.
-        id_column: Of what texts are called; by default `FILE:LINE`. That two rows have the same id
-            is found within a shard only.
+        pair_column: Column of the second text, or of the target of an encoder-decoder, which
+            otherwise writes its targets itself.
+        id_column: Column of the ids of texts; by default `FILE:LINE`. That two rows have the same
+            id is found within a shard only.
         shard: `(i, n)`: only the shards i, i + n, i + 2 n, …, for jobs beside each other; by
             default all, or with `jax.distributed` those of this process.
         dry_run: Read and tokenize all texts and describe the job, without writing to the store.

@@ -3,7 +3,7 @@
 """Locks on a folder: one job, or several that share it by parts.
 
 Locks are the operating system's, so they are gone with the process that held them, however it
-ended. What is in the folder is not known here.
+ended. The content of the folder does not matter.
 """
 
 import contextlib
@@ -41,8 +41,7 @@ def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other process of this machine holds the same lock file.
 
-    Where the file system has no locks it does not wait; what is written then must be the same
-    whoever writes it.
+    On a file system without locks it does not wait; every process must then write the same content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request, report and progress of an extraction job; requests are checked before work begins.
 
-How a job runs is in `extract_to`; a plan is made by `make_plan`.
+`extract_to` runs a job, `make_plan` makes its plan.
 """
 
 import contextlib
@@ -247,7 +247,7 @@ def shard_counts(works: Sequence[StoreWork], numbers: Iterable[int]) -> dict[int
 def read_counts(
     plan: JobPlan, corpus: Corpus, bytes_of: Bytes, known: Mapping[int, Counts], watcher: Watcher
 ) -> dict[int, Counts]:
-    """What the counts of the other shards will be, from their texts."""
+    """Predict the counts of the other shards from their texts."""
     found, texts = {}, 0
     with contextlib.closing(KeptOpen()) as opened:
         for number, shard in enumerate(plan.shards):

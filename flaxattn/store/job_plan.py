@@ -164,8 +164,8 @@ class JobPlan:
     def sha256(self) -> str:
         """Digest of plan.json, which every shard names.
 
-        Of a plan that was read, the digest of the file's own bytes: another version of flaxattn
-        may have written them in another form.
+        For a plan that was read, this is the digest of the file's own bytes: another version of
+        flaxattn may have written them in another form.
         """
         return self.file_sha256 or hashlib.sha256(self.text.encode()).hexdigest()
 

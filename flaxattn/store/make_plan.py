@@ -5,8 +5,8 @@
     plan.json  plan.sha256
 
 A shard is a range of rows of the files. To cut a corpus, its rows are counted and not interpreted;
-the size of their attention is estimated from the first thousand texts. What is wrong with a row is
-found when its shard is read. Nothing is computed here: see `commit_shards`.
+the size of their attention is estimated from the first thousand texts. Problems of a row are found
+when its shard is read. Nothing is computed here: see `commit_shards`.
 """
 
 import dataclasses
@@ -154,7 +154,7 @@ class ShardTexts:
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the rows that are left out, in their order; files as in the plan."""
+        """Problems of the rows that are left out, in their order; files as in the plan."""
         names = {path: name for name, path in self._paths.items()}
         places = {path: place for place, path in enumerate(names)}
         found = sorted(self._bad.problems, key=lambda problem: (places[problem.file], problem.line))

@@ -3,7 +3,7 @@
 """Reading a store of attention: any example, layer and head without reading the rest.
 
 The store is a folder of shards that are whole or absent; only committed ones are seen, also while
-others are being written. How a shard is read is in `flaxattn.store.shard`.
+others are being written. `flaxattn.store.shard` reads a shard.
 """
 
 import bisect
@@ -80,7 +80,7 @@ class Store:
     Attributes:
         path: Its folder.
         plan: What was to be extracted, as plan.json says.
-        plan_sha256: Of that file; every shard names it.
+        plan_sha256: Digest of that file; every shard names it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One committed shard, opened for reading: its tables, its arrays, the traces of its texts.
 
-A table is checked when it is first read, an array chunk by chunk. Which shard an example is in,
-`flaxattn.store.open_store` knows.
+A table is checked when it is first read, an array chunk by chunk. `flaxattn.store.open_store` finds
+the shard of an example.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ class Shard:
 
     Attributes:
         manifest: What it is and what its files must be.
-        folder: Where it is.
+        folder: Its folder.
     """
 
     def __init__(self, store: Path, number: int, plan_sha256: str) -> None:

@@ -3,8 +3,8 @@
 """Writing a shard whole or not at all.
 
 Its files are made in memory and sealed there, written into a folder of another name, flushed, read
-back from the disk and compared with their seals; then the folder gets its name. What is in the
-files is the business of `flaxattn.store.shard_tables`.
+back from the disk and compared with their seals; then the folder gets its name.
+`flaxattn.store.shard_tables` makes the content of the files.
 """
 
 import contextlib

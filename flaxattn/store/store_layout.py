@@ -7,8 +7,7 @@
     maps.zarr/, errors.jsonl}
 
 A shard has `errors.jsonl` where rows were left out; that of the store is all of them together.
-Nothing here opens a file. What is in the tables is in
-`flaxattn.store.shard_tables`.
+Nothing here opens a file. The columns of the tables are described in `flaxattn.store.shard_tables`.
 """
 
 import math

@@ -62,8 +62,8 @@ class Contents:
     Attributes:
         texts: Columns of `TEXTS`.
         tokens: Columns of `TOKENS`.
-        vectors: Of positions that are not special, in the order of `tokens`; H is 1 for hidden
-            states.
+        vectors: Vectors of positions that are not special, in the order of `tokens`; H is 1 for
+            hidden states.
         strongest: Position of the key that each of them attends to most, by head.
     """
 

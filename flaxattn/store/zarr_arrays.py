@@ -3,7 +3,8 @@
 """Zarr arrays of a shard: made in memory by tensorstore, and read chunk by chunk.
 
 A chunk that is read is compared with the manifest first, so that nothing damaged, swapped or
-missing is ever decoded; Zarr itself reads a missing chunk as zeros. Texts are not known here.
+missing is ever decoded; Zarr itself reads a missing chunk as zeros. Texts are stored elsewhere, in
+Parquet.
 """
 
 import hashlib

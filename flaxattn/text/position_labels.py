@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels of the positions of one text, known before attention is looked at: `PositionLabels`.
 
-Special tokens, segments, tokens of words, and the tree over the words where there is one. Which
-weights a head is judged by is decided from it in `measures.terms`. No model, no file, no
-attention.
+Special tokens, segments, tokens of words, and the tree over the words where there is one.
+`measures.terms` chooses the weights that a head is judged by from these labels. No model, no file,
+no attention.
 """
 
 import dataclasses

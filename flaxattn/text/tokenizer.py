@@ -43,7 +43,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Spelling(NamedTuple):
-    """How the entries of a vocabulary spell text.
+    """Spelling of text by the entries of a vocabulary.
 
     Attributes:
         bytes: Whether each letter stands for a byte, as in GPT-2.
@@ -61,7 +61,7 @@ class Spelling(NamedTuple):
 
 
 def spelling_of(backend: tokenizers.Tokenizer) -> Spelling:
-    """How a tokenizer spells text, by every step of its decoder.
+    """Spelling of text by a tokenizer, from the steps of its decoder.
 
     Without a decoder, the steps before the model tell it.
     """

@@ -36,10 +36,11 @@ _DTYPES = ("float16", "float32", "float64")
 def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
     """Make a trace of attention that inseq saved: `model.attribute(…, method="attention")`.
 
-    Of a decoder alone the rows that generated are there: a window of queries, each named after what
-    was read there, with weights on what came before. Of an encoder-decoder the trace has `cross`
-    and, where it was saved, `encoder`; self-attention of its decoder is left out, because inseq
-    drops what went to the first position. NaN, with which inseq marks what no row could see, is 0.
+    For a decoder alone, the trace has the rows that generated: a window of queries, each named
+    after the token that was read there, with weights on the tokens before it. For an
+    encoder-decoder, the trace has `cross` and, where it was saved, `encoder`; self-attention of its
+    decoder is left out, because inseq drops the weights on the first position. NaN, with which
+    inseq marks what no row could see, is 0.
 
     >>> import json
     >>> from pathlib import Path
@@ -60,7 +61,7 @@ def from_inseq(path: str | os.PathLike[str], sequence: int = 0) -> Trace:
     Args:
         path: A file of `out.save(path)`, gzipped or not. Scores must not have been aggregated over
             layers and heads.
-        sequence: Which of the saved texts.
+        sequence: Number of the text among those saved.
 
     Returns:
         A trace of one text with NumPy arrays.

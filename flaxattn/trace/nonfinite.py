@@ -3,8 +3,8 @@
 """Rows of attention that hold NaN or infinity, counted before anything is reduced or rounded.
 
 A row whose scores hold NaN or +infinity has such an lse too, in every kernel, whatever else is
-asked. A row without any key has -infinity, which is right. Which model and text it was is not known
-here.
+asked. A row without any key has -infinity, which is right. The caller adds the names of the model
+and the text.
 """
 
 import dataclasses

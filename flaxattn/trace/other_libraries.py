@@ -125,10 +125,10 @@ def from_transformer_lens(
 ) -> Trace:
     """Make a trace of a TransformerLens cache, such as `model.run_with_cache(text)[1]`.
 
-    Patterns become `weights`; scores, q, k, v and z are taken where they were cached. Of a model
-    with rotary positions, queries and keys are those after the rotation (`hook_rot_q`,
-    `hook_rot_k`), of which the scores are made. Heads that share a key or value (grouped queries)
-    each get a copy of it.
+    Patterns become `weights`; scores, q, k, v and z are taken where they were cached. With rotary
+    positions, queries and keys are those after the rotation (`hook_rot_q`, `hook_rot_k`), from
+    which the scores are computed. Heads that share a key or value (grouped queries) each get a copy
+    of it.
 
     >>> import numpy as np
     >>> import flaxattn as fa
@@ -197,7 +197,7 @@ def _has_none(value: Any) -> bool:
 
 
 def _beams_of(outputs: Any) -> Int[np.ndarray, "N T"] | None:
-    """Which hypothesis each token of each returned sequence was chosen from, with beams."""
+    """Hypothesis that each token of each returned sequence was chosen from, with beams."""
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
     steps = next((named[name] for name in _WRITTEN if named.get(name)), None)
     if not steps or not isinstance(steps[0], list | tuple):

@@ -116,7 +116,7 @@ class AttentionRecord:
             intermediates: What the kernel returned beside the output.
             scale: Factor on q·k; None where scores are not products.
             rotation: By which queries and keys were rotated.
-            window: How many positions before and behind itself a query may attend to.
+            window: Numbers of positions before and behind itself that a query may attend to.
             **projections: `query`, `key`, `value` and `head_output`, with all heads.
 
         Returns:
@@ -340,7 +340,7 @@ def with_pruned(
     """A record in which heads that were removed have a place too: that of one that sees nothing.
 
     So layers with different heads go into one record, and numbers mean the same heads as before.
-    What a head without any key to attend to has is said in `flaxattn.kernels.contract`.
+    `flaxattn.kernels.contract` defines the values of a head without any key to attend to.
     """
     heads = tuple(range(count)) if requested is None else requested
     held = [head for head in heads if head in present]

@@ -127,7 +127,7 @@ class TensorFiles:
     read to.
 
     Attributes:
-        directory: Where the files are.
+        directory: Folder of the files.
         shapes: Shape of every tensor by name.
     """
 

@@ -25,7 +25,7 @@ class FileKind(NamedTuple):
     """Kind of a file: its name in messages, its header key, and advice.
 
     Attributes:
-        name: Of the content, in messages.
+        name: Name of the content, in messages.
         key: In the metadata of the header, under which the text stands.
         made: What to do where there is no such file; {} is its path.
         expected: What to give in place of a file without that key.

@@ -65,7 +65,7 @@ _SIDES = (*_ATTENTION, "encoder_tokens", "decoder_tokens", "include_layers")
 _HEAD_VIEW = (*_FIRST, "layer", "heads", *_SIDES, "html_action")
 _MODEL_VIEW = (*_FIRST, "display_mode", *_SIDES, "include_heads", "html_action")
 SHOW = ("model_type", "tokenizer", "sentence_a", "sentence_b", "display_mode", "layer", "head")
-"""What follows the model in BertViz's `neuron_view.show`."""
+"""Arguments after the model in BertViz's `neuron_view.show`."""
 
 
 def requested(
@@ -105,7 +105,7 @@ def _with_heads(trace: Trace, heads: Sequence[int]) -> Trace:
 
 
 def _traced(model: Any, request: dict[str, Any]) -> tuple[Trace, dict[str, Any]]:
-    """What a model sees in the sentences of BertViz's `neuron_view.show`."""
+    """Trace of the sentences of BertViz's `neuron_view.show`."""
     rest = {n: v for n, v in request.items() if n not in SHOW or n in ("layer", "display_mode")}
     if (head := request.get("head")) is not None:
         rest["heads"] = [head]

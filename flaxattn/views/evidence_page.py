@@ -26,7 +26,7 @@ from flaxattn.views.payloads.side_payload import recorded, shape_input
 from flaxattn.views.second_trace import Second, without_vectors
 
 BYTES = 32_000_000
-"""Of attention in a page; texts that do not fit stay out."""
+"""Largest size of the attention in a page; texts that do not fit are left out."""
 
 _PRECISION: Precision = "uint8"
 _DIGITS = 4
@@ -58,7 +58,7 @@ class EvidenceReport:
     """Texts and numbers of a page beside its claims.
 
     Attributes:
-        title: Of the page.
+        title: Title of the page.
         model: Or both models.
         about: What was measured and how, in a sentence or two.
         sides: Numbers by `encoder`, `decoder` and `cross`.

@@ -46,8 +46,8 @@ class ListQuery:
     Attributes:
         words: What the id or a text must contain; empty for any.
         statistic: What to sort by; empty for the order of the corpus.
-        side: Of the head to sort by; empty for the first.
-        layer: Of the head; None for the first.
+        side: Side of the head to sort by; empty for the first.
+        layer: Layer of the head; None for the first.
         head: Number of the head; None for the first.
         descending: Whether the largest number comes first.
         page: Page of the list, from 1.

@@ -3,8 +3,8 @@
 """One page with all levels of a trace, from atlas to neuron, over one shared state.
 
 It says what a page holds and how it starts; `side_payload.py` shapes each sequence,
-`trace_views.py` has the public names. How it looks and behaves is in `assets/`; it never imports a
-model.
+`trace_views.py` has the public names. Its appearance and behaviour are in `assets/`; no model is
+imported here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -78,11 +78,11 @@ def head_view(
             layer, of `cross` at the last but one, as in `flaxattn.measures.word_alignment`.
         heads: Heads that are on at first, by their numbers; default all, see `layer`.
         include_layers: Layers that travel with the page; default all of the trace.
-        sequence: Which sequence of the batch travels, or which; default all, the first being
+        sequence: Number of the sequence in the batch, or several; default all, the first being
             shown. The page searches them.
         side: What shows at first: `encoder`, `decoder`, `cross` or `all`; default `cross` where
             there is any.
-        precision: How weights are stored: `uint11` (error at most 0.00025 of the row's largest
+        precision: Encoding of weights: `uint11` (error at most 0.00025 of the row's largest
             weight), `uint8` (half the size, error at most 0.002 of it) or `float16` (error at most
             0.00025). None takes uint11 up to 8 MB, else uint8.
         theme: `auto` follows the reader's system; it can be changed in the page.

@@ -67,7 +67,7 @@ def plot_alignment(
         layer: Number of a decoder layer; of several the mean is drawn. Default the last but one
             recorded, as in `flaxattn.measures.word_alignment.word_alignment`.
         head: Number of a head; of several the mean is drawn. Default all.
-        sequence: Which sequence of the batch; its padding is cut away.
+        sequence: Number of the sequence in the batch; its padding is cut away.
         ax: Axes to draw into, for figures of your own.
         words: Whether tokens are put together to words, and special tokens left out.
         gold: Pairs (source word, target word), or a line in the Pharaoh format: a sure link gets a

@@ -69,8 +69,8 @@ def plot_compare(
     Args:
         first: A trace, or with `measure` a store with statistics.
         second: Another of the same texts.
-        count: How many heads are drawn, at most.
-        sequence: Which text of the batch is drawn.
+        count: Largest number of heads that are drawn.
+        sequence: Number of the text in the batch.
         axes: Three axes for each row to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default that of the head that differs most, or with
             `measure` the first.

@@ -112,8 +112,8 @@ def plot_head_scores(scores: HeadScores, kinds: Sequence[str] = KINDS) -> "Figur
     >>> figure.savefig("head_scores.png")
 
     Args:
-        scores: Of every layer and head.
-        kinds: Which kinds to draw, beside each other.
+        scores: Scores of every layer and head.
+        kinds: Kinds to draw, side by side.
 
     Returns:
         The figure, to be shown or saved with `figure.savefig`.

@@ -140,12 +140,12 @@ def plot_heads(
 
     The colours run from nearly white at 0 to dark blue at 1 in every map, so maps can be compared,
     also in grey and by the colour-blind. As in the pages, a colour is that of the square root of a
-    weight, which makes faint ones visible; the bar beside the maps is their scale.
-    Tokens are written as they are: no `$` starts a formula, control characters are made visible,
-    characters that no installed font has are drawn as their code points. Above 40 characters a
-    token is cut, above 128 tokens only some are written. Of a window of weights, the tokens of the
-    window are written. Weights that are NaN are hatched, which their title says. The same trace
-    gives the same figure.
+    weight, which makes faint ones visible; the bar beside the maps is their scale. Tokens are
+    written as they are: no `$` starts a formula, control characters are made visible, characters
+    that no installed font has are drawn as their code points. Above 40 characters a token is cut,
+    above 128 tokens only some are written. For a window of weights, only the tokens of the window
+    are written. Weights that are NaN are hatched, which their title says. The same trace gives the
+    same figure.
 
     >>> import flaxattn as fa
     >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
@@ -156,7 +156,7 @@ def plot_heads(
         trace: With weights `[L, B, H, Q, K]`.
         layers: Layers to draw, by their numbers; default all.
         heads: Heads to draw, by their numbers; default all.
-        sequence: Which sequence of the batch; its padding is cut away.
+        sequence: Number of the sequence in the batch; its padding is cut away.
         ax: Axes to draw a single map into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         exclude_first: Whether the first key is left out, where many heads leave what they have no
@@ -366,8 +366,7 @@ def plot_model(
     """Draw the attention of every head as a thumbnail: queries down, keys across.
 
     Colours are those of `plot_heads`. Above 128 positions a square of a thumbnail is the largest
-    weight of a block of queries and keys, which the figure says. What is NaN is red, which it says
-    too.
+    weight of a block of queries and keys, which the figure says. NaN is red, and a note says so.
 
     >>> import flaxattn as fa
     >>> trace = fa.from_pretrained("tiny-bert").trace("The cat is very sad.")
@@ -378,7 +377,7 @@ def plot_model(
         trace: With weights `[L, B, H, Q, K]`.
         layers: Layers to draw, by their numbers; default all.
         heads: Heads to draw, by their numbers; default all.
-        sequence: Which sequence of the batch; its padding is cut away.
+        sequence: Number of the sequence in the batch; its padding is cut away.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         exclude_first: Whether the first key is left out and rows are renormalised.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figure of lines between two columns of tokens, in the geometry and colours of the page.
 
-Lengths are CSS pixels of `assets/lines.js` and `assets/view.css`, 96 to an inch. Which weights are
-shown is the business of `state_selection.py`.
+Lengths are CSS pixels of `assets/lines.js` and `assets/view.css`, 96 to an inch.
+`state_selection.py` chooses the weights.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Lines:
         keys: Position on the right.
         weights: Below 0 where they have signs.
         opacities: Between 0 and 1.
-        found: How many there are without the limit.
+        found: Number of lines without the limit.
     """
 
     heads: Int[np.ndarray, " N"]

@@ -52,7 +52,7 @@ class Neuron(NamedTuple):
     Attributes:
         query: The query's vector.
         keys: The vectors of the keys.
-        product: Of the two, feature by feature.
+        product: Product of the two, feature by feature.
         dot: Its sum over features.
         scaled: The score the softmax is taken of; NaN where the query does not see the key.
         softmax: The attention weights.
@@ -105,9 +105,9 @@ def plot_neuron(
     From left to right: the softmax, the query, the key, their product dimension by dimension, the
     sum of the products that are not drawn, the sum of all of them and the scaled score. Orange is
     below 0, blue above; keys that the query does not see are grey. Colours are full at a size that
-    all but 2 % of the numbers stay below. Beside at most 40 keys, softmax and sums have numbers. Of
-    a model with rotary positions, queries and keys before they are rotated stand beside those that
-    are multiplied, and after the products the share of each pair of dimensions in the score; the
+    all but 2 % of the numbers stay below. Beside at most 40 keys, softmax and sums have numbers.
+    With rotary positions, queries and keys before the rotation stand beside those that are
+    multiplied, and the share of each pair of dimensions in the score follows the products; the
     title names the pair that adds most to the score of the key with most attention. Where the drawn
     scores do not lead to the weights, because a model adds a bias or scales otherwise, the figure
     says so.
@@ -124,7 +124,7 @@ def plot_neuron(
         layer: Number of the layer.
         head: Number of the head.
         query: Position of the query in its sequence, from 0, padding not counted.
-        sequence: Which sequence of the batch.
+        sequence: Number of the sequence in the batch.
         ax: Axes to draw into, for figures of your own.
         side: `encoder`, `decoder` or `cross`; default the first of them that has weights.
         scale: What the sum is multiplied with where the trace has no scores; default the factor
@@ -265,7 +265,7 @@ class _Strip(NamedTuple):
     """Cells beside each other, a row for each key.
 
     Attributes:
-        values: Of the cells.
+        values: Values of the cells.
         limit: Size at which colours are full; None for weights.
         names: Number of the dimension of each column.
         vector: Whether the cells are dimensions; else they are one number of each key.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figure of a table of positions: the vectors, and how alike those of two positions are.
 
-It takes the table as an array, sinusoidal or learned, and knows no model.
+It takes the table as an array, sinusoidal or learned.
 """
 
 from collections.abc import Sequence

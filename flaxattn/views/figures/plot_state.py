@@ -3,7 +3,7 @@
 """The figure of what a page shows: its state, copied in the browser, picks the same picture.
 
 Filters that the page applies to weights are applied here to the same end; each is named on the
-figure. How a state is made and read in the browser is in `views/assets/state.js`.
+figure. `views/assets/state.js` makes and reads a state in the browser.
 """
 
 import dataclasses

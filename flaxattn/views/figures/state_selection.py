@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights that the state of a page shows: its filters applied here to the same end.
 
-How a page reads its state is in `assets/state.js` and `assets/lines.js`; tests compare the two.
-Nothing is drawn here.
+`assets/state.js` and `assets/lines.js` do the same in a page; tests compare the two. Nothing is
+drawn here.
 """
 
 import dataclasses

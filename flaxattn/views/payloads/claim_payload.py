@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 
     Attributes:
         family: Index in `FAMILIES`.
-        number: Of the claim in its family, from 1.
+        number: Number of the claim in its family, from 1.
     """
 
     family: int

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a page carries data: files of `assets/`, quantised weights, safe JSON, packed blocks."""
+"""Data of a page, encoded: files of `assets/`, quantised weights, safe JSON, packed blocks."""
 
 import base64
 import json

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a page as JSON: what it shows, by the numbers of the model.
 
-A page gives it to copy, and takes it to begin with. What it means is in `assets/settings.js`, whose
-table of settings this one repeats; a test compares the two.
+A page gives it to copy, and takes it to begin with. `assets/settings.js` has the same table of
+settings; a test compares the two.
 """
 
 import json

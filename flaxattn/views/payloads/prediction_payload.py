@@ -33,7 +33,7 @@ def add_predictions(
     model predicts; `tokens`, all that are named; `count` (k); `ends`, positions where the text
     ends; and names of blocks. `names` holds k + 2 int32 for each position: places of the
     alternatives and of the target in `tokens`, and its rank. `scores` holds k + 1 float32: their
-    probabilities. Of contributions, `parts` holds four float32: those of all heads, all
+    probabilities. For contributions, `parts` holds four float32: those of all heads, all
     feed-forward layers, the embeddings and the biases; `heads` names a block `[T, H]` for each
     layer of the decoder.
     """

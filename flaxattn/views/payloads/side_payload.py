@@ -79,7 +79,7 @@ def one_side(
 ) -> tuple[AttentionRecord, list[str], list[str]]:
     """One side of a sequence without its padding, the tokens of its rows and of its columns.
 
-    Of a window of weights, the tokens are those of the window.
+    For a window of weights, the tokens are those of the window.
     """
     found = recorded(trace)
     name = check_side(side, list(found)) or next(iter(found))

@@ -17,7 +17,7 @@ from flaxattn.views.payloads.page_encoding import Blocks, Precision, encode_weig
 from flaxattn.views.payloads.side_payload import shape_likeness, side_measures
 
 RAW = "attention"
-"""What a page shows of a trace when nothing else is chosen."""
+"""Default kind of weights on a page."""
 Given = Mapping[str, Any]
 """By name: an array of the first side, an array for each text, or either of these by side."""
 
