@@ -34,7 +34,7 @@ def answer(
     ] = "-",
     top: Annotated[int, typer.Option(min=1, help="Number of answers to each question.")] = 1,
     null_answer: Annotated[
-        bool, typer.Option("--null-answer", help="Let the answer be that there is none.")
+        bool, typer.Option("--null-answer", help="Allow the answer that there is none.")
     ] = False,
     max_answer_tokens: Annotated[
         int, typer.Option(min=1, help="Largest number of tokens of an answer.")

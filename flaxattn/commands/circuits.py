@@ -54,7 +54,7 @@ def circuits(
     drawings: Annotated[
         int, typer.Option(min=2, help="Number of pairs of random heads that are compared with.")
     ] = 20,
-    seed: Annotated[int, typer.Option(help="Random seed of these.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the pairs.")] = 0,
     allow_nonfinite: AllowNonfinite = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -45,7 +45,7 @@ def compare(
         typer.Argument(
             metavar="INPUT...",
             help="txt, jsonl, csv, tsv, parquet, arrow or conllu, also .gz and .zst; "
-            "patterns; - reads standard input. Two stores have their texts.",
+            "patterns; - reads standard input. Two stores need none.",
         ),
     ] = None,
     out: Out = Path("report-compare"),

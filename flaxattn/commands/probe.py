@@ -63,7 +63,9 @@ _Untrained = Annotated[
 ]
 Pronouns = Annotated[
     str | None,
-    typer.Option(help="Ask heads whom pronouns mean; the files are gap, winobias or winogender."),
+    typer.Option(
+        help="Find antecedents of pronouns with heads; the files are gap, winobias or winogender."
+    ),
 ]
 Inputs = Annotated[
     list[Path],
@@ -105,7 +107,7 @@ Coreference = Annotated[
     bool,
     typer.Option(
         "--coreference",
-        help="Ask heads for antecedents; the files hold documents with mentions, "
+        help="Find antecedents with heads; the files hold documents with mentions, "
         "CoNLL-2012 or Entity= in .conllu.",
     ),
 ]
