@@ -400,6 +400,10 @@ def _finetune(
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         typer.echo(f"{name} {value['mean']:.4f}{spread}")
     print_end(summary, folder)
+    stores = [folder.path / "traces" / when for when in ("before", "after")]
+    if traces and all(store.is_dir() for store in stores):
+        pair = " ".join(shlex.quote(str(store)) for store in stores)
+        typer.echo(f"wrote the attention before and after: flaxattn view {pair} shows it")
 
 
 def evaluate_classifier(

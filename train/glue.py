@@ -7,14 +7,14 @@
 
 Each seed gets RUN/seed-N with its checkpoints and metrics; the best parameters on the dev set
 count. RUN gets summary.json, the Hugging Face directory of the best seed in model/, GLUE's files
-in predictions/ where there are test sets, and the attention of a few examples in traces/before and
-traces/after: model.safetensors (weights, float16) and trace.json (tokens, texts, labels, names).
+in predictions/ where there are test sets, and the attention of a few examples in the stores
+traces/before and traces/after.
 """
 
 import dataclasses
 import functools
 import hashlib
-import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,22 +27,20 @@ from jax.sharding import Mesh
 
 from flaxattn import __version__
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.errors import CheckpointError, InputError
-from flaxattn.files import written_whole
+from flaxattn.corpus.texts import Text
+from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.modernbert_config import EncoderConfig
+from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
+from flaxattn.store.commit_shards import write_texts
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.trace import tensor_file
-from flaxattn.trace.tensor_file import TensorFiles
-from flaxattn.trace.trace import Trace
 from flaxattn.train import gates, loop
 from flaxattn.train.glue_data import (
     EncodedExamples,
     GlueBatch,
-    GlueExample,
     GlueFeed,
     TaskPart,
     encode,
@@ -64,6 +62,8 @@ from flaxattn.train.report import bert_flops, read_metrics
 from flaxattn.train.results import draw_curves, write_card
 from flaxattn.train.run_folder import RunFolder, write_json
 from flaxattn.train.state import LossFunction, Params, gather, make_mesh
+
+_CAPTURE = Capture(weights=True, dtype="float16")
 
 
 class SeedResult(NamedTuple):
@@ -251,17 +251,25 @@ def write_traces(
     count: int,
 ) -> None:
     """Store the attention to the first dev examples, before and after fine-tuning."""
-    examples = parts["dev"].examples[:count]
-    name = shared.recipe.model
+    texts = [
+        Text(number, f"{e.file}:{e.line}", e.first, e.second, e.file, e.line)
+        for number, e in enumerate(parts["dev"].examples[:count])
+    ]
+    name, reader = shared.recipe.model, shared.base.tokenizer
+    assert reader is not None
+    limit = {**reader.settings, "model_max_length": shared.recipe.max_length}
+    reader = Tokenizer(reader.backend, limit)
     module = shared.module.clone(capture=Capture(weights=True))
     states = {
         "before": initial_parameters(shared.task, shared.base, best.seed),
         "after": best.params,
     }
-    for when, params in states.items() if examples else ():
+    for when, params in states.items() if texts else ():
         title = name if when == "before" else f"{name}, fine-tuned on {shared.task.folder}"
-        model = PretrainedBert(module, params, shared.base.tokenizer, module.config, title)
-        save_trace(folder.path / "traces" / when, model, examples, shared.recipe.max_length)
+        model = PretrainedBert(module, params, reader, module.config, title)
+        store = folder.path / "traces" / when
+        shutil.rmtree(store, ignore_errors=True)  # that of an earlier run
+        write_texts(store, model, texts, Options(capture=_CAPTURE, truncate=True))
 
 
 def _trainable(name: str) -> GlueTask:
@@ -319,101 +327,6 @@ def _shape(batch: GlueBatch) -> tuple[int, int]:
     """B and S."""
     rows, length = batch.input_ids.shape
     return rows, length
-
-
-_FILE = "trace.json"
-_TOGETHER = 8  # examples in memory at once
-_CAPTURE = Capture(weights=True, dtype="float16")
-
-
-def save_trace(
-    folder: Path, model: PretrainedBert, examples: Sequence[GlueExample], max_length: int
-) -> None:
-    """Read examples and store their attention without padding."""
-    assert model.tokenizer is not None
-    settings = {**model.tokenizer.settings, "model_max_length": max_length}
-    reader = dataclasses.replace(model, tokenizer=Tokenizer(model.tokenizer.backend, settings))
-    tensors: dict[str, np.ndarray] = {}
-    rows: list[dict[str, Any]] = []
-    for start in range(0, len(examples), _TOGETHER):
-        some = examples[start : start + _TOGETHER]
-        for example, trace in zip(some, _read(reader, some), strict=True):
-            assert trace.encoder is not None
-            assert trace.encoder.weights is not None
-            weights = np.asarray(trace.encoder.weights)[:, 0]
-            tensors[_name(len(rows))] = np.ascontiguousarray(weights)
-            rows.append(_row(example, trace))
-    content = {"model": model.name, "examples": rows}
-    with written_whole(folder, last=_FILE) as staging:
-        tensor_file.write(staging / tensor_file.SINGLE, tensors)
-        text = json.dumps(content, ensure_ascii=False, indent=1)
-        (staging / _FILE).write_text(text + "\n", encoding="utf-8")
-
-
-def load_trace(folder: str | Path) -> Trace:
-    """The trace that a folder holds; sequences are padded to the longest."""
-    folder = Path(folder)
-    content = tensor_file.read_json(folder / _FILE)
-    files = TensorFiles(folder)
-    try:
-        rows = content["examples"]
-        longest = max(len(row["tokens"]) for row in rows)
-        arrays = [_padded(files.read(_name(i)), longest) for i in range(len(rows))]
-        fields = {name: [row[name] for row in rows] for name in ("texts", "truncated", "words")}
-        mask = np.array([_fill([True] * len(row["tokens"]), longest, False) for row in rows])
-        segments = np.array([_fill(row["segments"], longest, 0) for row in rows], np.int32)
-        special = np.array([_fill(row["special"], longest, True) for row in rows])
-        tokens = [_fill(row["tokens"], longest, "[PAD]") for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{folder} holds no trace: {error!r}\nwrite it again with --trace-before-after"
-        ) from error
-    return Trace.from_arrays(
-        np.stack(arrays, axis=1),
-        tokens,
-        mask=mask,
-        segments=segments,
-        special=special,
-        words=[_fill(row, longest, None) for row in fields["words"]],
-        texts=[tuple(texts) for texts in fields["texts"]],
-        truncated=fields["truncated"],
-        model=str(content.get("model", "")),
-    )
-
-
-def _read(model: PretrainedBert, examples: Sequence[GlueExample]) -> Trace:
-    firsts = [example.first for example in examples]
-    seconds = [example.second or "" for example in examples]
-    second = None if examples[0].second is None else seconds
-    return model.trace(firsts, second, capture=_CAPTURE, truncate=True)
-
-
-def _row(example: GlueExample, trace: Trace) -> dict[str, Any]:
-    assert trace.segments is not None
-    assert trace.special is not None
-    return {
-        "name": f"{example.file}:{example.line}",
-        "label": example.label,
-        "texts": list(trace.texts[0]),
-        "tokens": list(trace.tokens[0]),
-        "words": list(trace.words[0]),
-        "segments": np.asarray(trace.segments)[0].tolist(),
-        "special": np.asarray(trace.special)[0].tolist(),
-        "truncated": int(trace.truncated[0]),
-    }
-
-
-def _name(number: int) -> str:
-    return f"weights.{number}"
-
-
-def _fill(values: list[Any], length: int, value: Any) -> list[Any]:
-    return [*values, *[value] * (length - len(values))]
-
-
-def _padded(weights: np.ndarray, length: int) -> np.ndarray:
-    extra = length - weights.shape[-1]
-    return np.pad(weights, ((0, 0), (0, 0), (0, extra), (0, extra)))
 
 
 def evaluate(

@@ -17,17 +17,21 @@ import pyarrow as pa
 
 from flaxattn.corpus.lines import KeptOpen
 from flaxattn.corpus.safe_text import printable
-from flaxattn.corpus.texts import Text
+from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import InputError
+from flaxattn.files import written_whole
 from flaxattn.pipeline.extraction import ExtractedTexts as Computed
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.tokenize_texts import TextError
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.store.job_plan import JobPlan
+from flaxattn.store.job_plan import JobPlan, Settings, ShardPlan, write_sum
 from flaxattn.store.make_plan import Corpus, ShardTexts, reading_problem, shard_texts
+from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.shard_writer import ShardReport, write_shard
-from flaxattn.store.store_layout import shard_folder
+from flaxattn.store.store_layout import PLAN, shard_folder
+
+_TEXTS = 256  # of a shard of texts in memory
 
 
 class StoreWork(NamedTuple):
@@ -108,6 +112,31 @@ def commit_shards(
             del computed
         if before is not None:
             yield before.result()
+
+
+def write_texts(store: Path, model: Pretrained, texts: Sequence[Text], options: Options) -> None:
+    """Write a store of texts in memory, numbered from 0: whole or not at all.
+
+    Memory: the traces of 256 texts.
+    """
+    parts = [texts[start : start + _TEXTS] for start in range(0, len(texts), _TEXTS)]
+    plan = JobPlan(
+        files=(),
+        columns=Columns(),
+        model=mark(model),
+        capture=options.capture,
+        settings=Settings(options.truncate, reduce=options.reduce, shard_texts=_TEXTS),
+        texts=len(texts),
+        shards=tuple(ShardPlan(p[0].index, p[-1].index + 1, 0, 0) for p in parts),
+    )
+    with written_whole(store, last=PLAN) as staging:
+        (staging / PLAN).write_text(plan.text, encoding="utf-8")
+        write_sum(staging)
+        for number, (shard,) in enumerate(extract_shards([model], parts, options)):
+            items = list(zip(parts[number], shard.traces, strict=True))
+            table = None if shard.reductions is None else shard.reductions.table()
+            where = (staging, plan.sha256, number, plan.shards[number])
+            write_shard(*where, items, table, shard.nonfinite)
 
 
 def _named(

@@ -20,9 +20,10 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.pretrained import model_directory
+from flaxattn.store.verify_store import verify
 from flaxattn.trace import tensor_file
 from flaxattn.train import glue, glue_model
-from flaxattn.train.glue import evaluate, load_trace
+from flaxattn.train.glue import evaluate
 from flaxattn.train.glue_data import GlueBatch
 from flaxattn.train.glue_tasks import TASKS
 from flaxattn.train.recipe import GlueRecipe
@@ -177,35 +178,21 @@ def test_labels_in_another_order_are_put_right(
     assert turned["metrics"] == straight["metrics"]
 
 
-def test_traces_before_and_after(run: Path, data: Path) -> None:
-    before, after = (load_trace(run / "traces" / when) for when in ("before", "after"))
+def test_attention_before_and_after(run: Path, data: Path) -> None:
+    before, after = (fa.open_store(run / "traces" / when) for when in ("before", "after"))
     lines = (data / "dev.tsv").read_text().splitlines()[1:4]
-    assert [texts[0] for texts in after.texts] == [line.split("\t")[0] for line in lines]
-    assert before.tokens == after.tokens
-    assert before.tokens[0][0] == "[CLS]"
-    assert len(after) == 3
-    for b in range(3):
-        old, new = before[b].encoder, after[b].encoder
-        assert old is not None
-        assert new is not None
-        assert new.weights is not None
-        assert old.weights is not None
-        assert new.weights.dtype == np.float16
-        np.testing.assert_allclose(np.asarray(new.weights, np.float32).sum(-1), 1, atol=5e-3)
-        assert np.abs(np.asarray(new.weights, float) - np.asarray(old.weights, float)).max() > 0.02
+    assert [trace.texts[0][0] for trace in after] == [line.split("\t")[0] for line in lines]
+    assert [trace.tokens for trace in before] == [trace.tokens for trace in after]
+    assert len(after) == 3 and before[0].tokens[0][0] == "[CLS]"
     model = fa.from_pretrained(run / "model")
-    live = model.trace(after.texts[1][0]).attentions[0]
-    stored = np.asarray(after[1].attentions[0])
-    np.testing.assert_allclose(stored, live, atol=1e-3)
-    path = run / "traces" / "after" / "model.safetensors"
-    whole = bytearray(path.read_bytes())
-    whole[-5] ^= 1
-    copy = run.parent / "damaged"
-    copy.mkdir()
-    (copy / "trace.json").write_bytes((path.parent / "trace.json").read_bytes())
-    (copy / "model.safetensors").write_bytes(bytes(whole))
-    with pytest.raises(CheckpointError, match="is damaged"):
-        load_trace(copy)
+    for number in range(3):
+        old, new = before.weights(number), after.weights(number)
+        np.testing.assert_allclose(new.sum(-1), 1, atol=5e-3)
+        assert np.abs(new - old).max() > 0.02
+        live = model.trace(after[number].texts[0][0]).attentions[0]
+        np.testing.assert_allclose(new[0], live[0], atol=1e-3)
+    for store in (before, after):
+        assert not verify(store.path).damage and store.complete
 
 
 @pytest.mark.slow
@@ -439,4 +426,4 @@ def test_the_real_tasks_run(task: str, flaxattn_data: Path, tmp_path: Path) -> N
     found = (summary["examples"]["train"], summary["examples"]["dev"])
     assert found == sizes.get(task, found)
     assert sum(found) == 4076 or task != "mrpc"
-    assert len(load_trace(tmp_path / "run" / "traces" / "after")) == 2
+    assert len(fa.open_store(tmp_path / "run" / "traces" / "after")) == 2

@@ -63,8 +63,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path, start: str) -> Path:
     data = ["--data", folder / "train.csv", "--dev", folder / "dev.csv", "--model", start]
+    data += ["--trace-before-after", 2]
     assert train(*data, "--out", folder / "run", settings=[*QUICK, "steps=120"]) == 0
     return folder / "run"
+
+
+@pytest.mark.slow
+def test_the_attention_before_and_after_is_viewed_and_compared(run: Path, tmp_path: Path) -> None:
+    stores = [str(run / "traces" / when) for when in ("before", "after")]
+    page = tmp_path / "page.html"
+    assert main(["view", *stores, "--example", "1", "--out", str(page)]) == 0
+    assert page.stat().st_size > 100_000
+    out = str(tmp_path / "changes")
+    assert main(["compare", *stores, "--out", out, "--no-page"]) == 0
+    assert json.loads((tmp_path / "changes/compare.json").read_text())["heads"]
 
 
 @pytest.mark.slow
