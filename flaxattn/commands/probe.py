@@ -244,5 +244,6 @@ def _check_trees(paths: tuple[Path, ...]) -> None:
         if not is_annotated(path):
             raise InputError(
                 f"{path} has no trees by its name, and probes ask for governors\n"
-                "give sentences of Universal Dependencies: a file in .conllu"
+                "give sentences of Universal Dependencies, a file in .conllu; "
+                "or see --pronouns and --coreference"
             )

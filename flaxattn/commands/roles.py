@@ -93,6 +93,11 @@ def roles(
     )
     if files := run.finish(report, as_json):
         notes = [*report.result.warnings(), *control_notes(report.facts["false_positives"])]
+        if chosen and not any("(" in name for name in report.result.roles):
+            notes.append(
+                f"no text has a tree, so no head was tested for {', '.join(chosen)}; "
+                "give sentences with trees, a file in .conllu"
+            )
         tell(report.facts, _table(report.result), notes, files)
 
 

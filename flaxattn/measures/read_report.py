@@ -33,12 +33,11 @@ def read_report(path: str | PathLike[str]) -> dict[str, Any]:
     >>> _ = Path("corpus.txt").write_text("The cat is very sad.", encoding="utf-8")
     >>> with contextlib.redirect_stdout(io.StringIO()):  # `flaxattn stats` in a shell
     ...     code = main(["stats", "corpus.txt", "--out", "REPORT", "--no-page"])
-    >>> fa.read_report("REPORT/stats.json")["request"]["model"]
+    >>> fa.read_report("REPORT")["request"]["model"]
     'tiny-bert'
 
     Args:
-        path: JSON file of the report, such as `report-stats/stats.json`; the other files are beside
-            it.
+        path: Folder of the report, or its JSON file, such as `report-stats/stats.json`.
 
     Returns:
         The facts: `flaxattn` (its version), `request` (options and inputs of the run), `files`
@@ -48,7 +47,7 @@ def read_report(path: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         InputError: If a file of the report is missing, or is not what was written.
     """
-    file = Path(path)
+    file = _facts_file(Path(path))
     try:
         facts = dict(json.loads(file.read_bytes() if file.is_file() else b""))
         digest, files = facts.pop("sha256"), dict(facts["files"])

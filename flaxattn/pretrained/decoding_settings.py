@@ -7,6 +7,7 @@ not implemented are refused when text is generated, not skipped. Nothing here ru
 """
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -222,6 +223,14 @@ _SAME = (
     "top_p",
 )
 _DRAWING = ("temperature", "top_k", "top_p", "min_p")  # they say how a token is drawn
+# Settings of other libraries, and what a user who gives them means.
+_OTHER_NAMES = {
+    "beam_size": "num_beams",
+    "max_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "min_length": "min_new_tokens",
+    "num_samples": "num_return_sequences",
+}
 _LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
 _BANS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens")
 # Settings that are not implemented, with the values under which they do nothing.
@@ -302,7 +311,12 @@ def settled(
         ) from error
     known = {field.name for field in dataclasses.fields(Decoding)}
     if unknown := sorted(set(given) - known):
-        raise InputError(f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}")
+        near = _OTHER_NAMES.get(unknown[0])
+        near = [near] if near else difflib.get_close_matches(unknown[0], known, 1, 0.7)
+        advice = f"\ndid you mean {near[0]}?" if near else ""
+        raise InputError(
+            f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}{advice}"
+        )
     decoding = Decoding(**{**fields, **given})
     idle = [name for name in _DRAWING if name in given]
     if idle and not decoding.do_sample:

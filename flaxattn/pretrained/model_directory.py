@@ -223,9 +223,17 @@ def read_config(directory: str | Path) -> ModelConfig:
         held = ", ".join(sorted(p.name for p in Path(directory).iterdir())[:8]) or "nothing"
         raise CheckpointError(
             f"{directory} is not a model directory: it has no config.json.\nIt holds {held}.\n"
-            "Give a directory written by save_pretrained."
+            f"{_model_inside(Path(directory))}"
         )
     return config_of(path, tensor_file.read_json(path))
+
+
+def _model_inside(folder: Path) -> str:
+    """Return the advice for a folder that is not a model: a run of training has one inside."""
+    inside = [path.parent for path in sorted(folder.glob("*/config.json"))]
+    if len(inside) == 1:
+        return f"Did you mean {inside[0]}?"
+    return "Give a directory written by save_pretrained."
 
 
 def config_of(path: Path, settings: Mapping[str, Any]) -> ModelConfig:

@@ -184,6 +184,12 @@ class Store:
             StoreError: If the shard is not there yet, or damaged.
         """
         rows = self.plan["texts"]
+        if not isinstance(example, int | np.integer):
+            raise InputError(
+                f"expected the number of a text, received {type(example).__name__}: "
+                f"{example!r:.60}\n"
+                f"{self.path} has the numbers 0 to {rows - 1}; ids are in its table of texts"
+            )
         numbers = range(rows)
         if example < 0:
             numbers = [number for span in self._ranges() for number in span]

@@ -142,6 +142,13 @@ def read_vocabulary(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenize
         ) from error
 
 
+_STRING_ADVICE = {
+    bytes: "decode bytes with .decode('utf-8') first",
+    tuple: "give the second texts of pairs as a list of their own",
+    list: "give the second texts of pairs as a list of their own",
+}
+
+
 def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
     """One text or several as a list, each fit to be encoded."""
     items = text_list(texts, what)
@@ -156,7 +163,7 @@ def checked_texts(texts: str | Sequence[str], what: str) -> list[str]:
             raise InputError(
                 f"{what} {number} is not a string\n"
                 f"expected str, received {type(item).__name__}: {shortened(repr(item))}\n"
-                "decode bytes with .decode('utf-8') first"
+                f"{_STRING_ADVICE.get(type(item), 'convert it with str')}"
             )
         if not item.strip():
             raise InputError(

@@ -231,7 +231,27 @@ CALLED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["stats.json", "overwrite=True"],
     ),
     "no store": (lambda: fa.open_store("folder"), ["folder"]),
+    "a text as ids": (lambda: bert()("A cat."), ["input_ids", "model.trace(text)"]),
+    "a pair among texts": (lambda: fa.extract(bert(), [("A", "b")]), ["tuple", "second texts"]),
+    "bytes": (lambda: fa.extract(bert(), [b"A cat."]), ["bytes", "decode"]),
+    "a setting of Hugging Face": (
+        lambda: fa.from_pretrained("tiny-gpt2").generate("a", max_length=9),
+        ["max_length", "max_new_tokens?"],
+    ),
+    "an id in place of a number": (lambda: small_store()["corpus.txt:1"], ["str", "0 to 2"]),
+    "the folder of a run": (lambda: fa.from_pretrained(run_folder()), ["RUN/model?"]),
 }
+
+
+def small_store() -> Any:
+    fa.extract_to("S", bert(), "corpus.txt", capture=fa.Capture(stats=("entropy",)))
+    return fa.open_store("S")
+
+
+def run_folder() -> str:
+    Path("RUN/model").mkdir(parents=True)
+    Path("RUN/model/config.json").write_text("{}", encoding="utf-8")
+    return "RUN"
 
 
 def save_report() -> object:

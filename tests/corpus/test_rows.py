@@ -215,7 +215,7 @@ def test_columns_that_are_not_there(write: Write, tmp_path: Path) -> None:
     assert message(write("a.tsv", "sentense\tlabel\nx\t1\n"), ["sentence", "label"]) == (
         f"{tmp_path}/a.tsv, line 1, column 'sentence': no such column; the nearest is 'sentense'; "
         "there are: sentense, label\n"
-        "add the column, or name the right one"
+        "add the column, or name the right one, as in text_column='text'"
     )
     assert codes(write("b.csv", "a,a\n1,2\n"), ["a"]) == (0, {"duplicate-column": 1})
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")

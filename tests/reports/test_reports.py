@@ -135,7 +135,7 @@ def test_a_report_from_python_is_that_of_the_command(
     assert pq.read_table(Path("python", report.table_name)).to_pylist() == (
         pq.read_table(Path("command", report.table_name)).to_pylist()
     )
-    ours, theirs = (fa.read_report(Path(out, facts_file(name))) for out in ("python", "command"))
+    ours, theirs = (fa.read_report(out) for out in ("python", "command"))
     for facts in (ours, theirs):
         facts.get("evidence", {}).pop("texts", None)  # which have other names
         for key in ("data", "request", "files", "settings"):
