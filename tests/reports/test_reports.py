@@ -13,7 +13,7 @@ import flaxattn as fa
 from flaxattn.corpus.sample_files import sample_treebank
 from flaxattn.errors import InputError
 from flaxattn.probes.structural_probe import Fitting
-from flaxattn.reports.report import REPORT_FILES, Report, facts_file, page_file
+from flaxattn.reports.report import REPORT_FILES, Report, page_file
 
 TEXTS = ["The cat is very sad.", "Because it could not find food.", "A dog sat."]
 
