@@ -51,11 +51,17 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
   const below = behind(element);
   const opacity = Number(style.opacity);
   const [r, g, b, a] = channels(style.color);
-  const pair = [luminance(over([r, g, b, a * opacity], below)), luminance(below)];
-  pair.sort((x, y) => y - x);
+  const row = element.closest(".token");
+  const image = row ? getComputedStyle(row).backgroundImage : "";
+  const stripes = [...image.matchAll(/rgba?\\([^)]*\\)/g)].map(([text]) => over(channels(text), below));
+  const ratioOn = (ground) => {
+    const pair = [luminance(over([r, g, b, a * opacity], ground)), luminance(ground)];
+    pair.sort((x, y) => y - x);
+    return (pair[0] + 0.05) / (pair[1] + 0.05);
+  };
   const size = parseFloat(style.fontSize);
   const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-  const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+  const ratio = Math.min(...[below, ...stripes].map(ratioOn));
   const name = `${element.tagName}.${element.className}: ${node.textContent.trim().slice(0, 30)}`;
   if (ratio < (large ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${name}`);
 }

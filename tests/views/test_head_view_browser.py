@@ -146,7 +146,7 @@ class TestBertVizInteractions:
         assert values == pytest.approx(its.mean(0), abs=0.00105)
         stripes = view.find(view.token(other, 2)).value_of_css_property("background-image")
         opacities = [float(part.split(",")[3].split(")")[0]) for part in stripes.split("rgba(")[1:]]
-        assert opacities == pytest.approx(np.repeat(its[:, 2], 2), abs=0.005)
+        assert opacities == pytest.approx(0.4 * np.repeat(its[:, 2], 2), abs=0.005)
         view.point("h1")
         view.assert_draws(shares)
         assert set(view.texts(".token .value")) == {""}

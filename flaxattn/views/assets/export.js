@@ -3,7 +3,7 @@
 // Lines and tokens as a file for papers and slides: what is on the page, in the same places. An SVG
 // file holds every line that can be seen; of an image, the browser paints lines as on the page.
 
-import { fade } from "./colours.js";
+import { stripeColour } from "./colours.js";
 import { svgElement } from "./elements.js";
 import { LEGEND_HEIGHT } from "./gold_paint.js";
 import { inkOf, isSeen, lineEnds, linesByWidth, paintLines } from "./lines.js";
@@ -107,7 +107,7 @@ function rowMarks(column, index, y, left, picture) {
   return heads.flatMap((head, i) => {
     const weight = other.weights.get(head) || 0;
     if (Math.abs(weight) < 1 / 255) return [];
-    return [svgElement("rect", { x: x + i * step, width: step, ...place, class: "stripe", fill: fade(colourOf({ head, weight }), Math.min(1, Math.abs(weight))) })];
+    return [svgElement("rect", { x: x + i * step, width: step, ...place, class: "stripe", fill: stripeColour(colourOf({ head, weight }), weight) })];
   });
 }
 

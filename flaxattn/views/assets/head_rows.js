@@ -3,7 +3,7 @@
 // The tokens of the head level while one of them is in focus: stripes and numbers on the rows that
 // are in sight. Which numbers, is handed in.
 
-import { fade } from "./colours.js";
+import { stripeColour } from "./colours.js";
 import { formatWeight } from "./numbers.js";
 import { largestOf } from "./rows.js";
 
@@ -90,7 +90,7 @@ export class HeadRows {
     const { heads } = this.state;
     const stops = heads.map((head, i) => {
       const weight = weights.get(head) || 0;
-      const colour = fade(colourOf({ head, weight }), Math.abs(weight));
+      const colour = stripeColour(colourOf({ head, weight }), weight);
       return `${colour} ${(100 * i) / heads.length}% ${(100 * (i + 1)) / heads.length}%`;
     });
     return `linear-gradient(90deg, ${stops.join(", ")})`;

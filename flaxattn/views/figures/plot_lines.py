@@ -271,7 +271,7 @@ def _draw_column(
             _fill(ax, inner, outer, y, layout.row, [(colours["held"], 1.0)])
         elif place in numbers:
             parts = [numbers[place].get(n, 0.0) for n in range(len(shown.heads))]
-            stripes = [(_colour(shown, n, w), min(1.0, abs(w))) for n, w in enumerate(parts)]
+            stripes = [(_colour(shown, n, w), 0.4 * min(1, abs(w))) for n, w in enumerate(parts)]
             _fill(ax, inner, outer, y, layout.row, stripes)
             mean = sum(parts) / len(shown.heads)
             size = 11.5 * _POINT
