@@ -53,7 +53,8 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
   const [r, g, b, a] = channels(style.color);
   const row = element.closest(".token");
   const image = row ? getComputedStyle(row).backgroundImage : "";
-  const stripes = [...image.matchAll(/rgba?\\([^)]*\\)/g)].map(([text]) => over(channels(text), below));
+  const colours = image.match(/rgba?\\([^)]*\\)/g) || [];
+  const stripes = colours.map((colour) => over(channels(colour), below));
   const ratioOn = (ground) => {
     const pair = [luminance(over([r, g, b, a * opacity], ground)), luminance(ground)];
     pair.sort((x, y) => y - x);

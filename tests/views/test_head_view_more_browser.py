@@ -70,7 +70,7 @@ class TestReading:
         view.click(view.token("right", 4))
         means = pair.shares[0, :, :, 4].mean(0)
         order = np.argsort(-means)[:10]
-        assert view.texts(".panel h2") == [f"{pair.tokens[4]} is attended by"]
+        assert view.texts(".panel h2") == [f"{pair.tokens[4]} is attended to by"]
         assert view.texts(".panel .other") == [pair.tokens[i] for i in order]
         listed = [float(text) for text in view.texts(".panel .value")]
         assert listed == pytest.approx(means[order], abs=0.001)

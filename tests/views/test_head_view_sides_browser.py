@@ -130,9 +130,9 @@ class TestReading:
         assert view.texts(".panel h2") == [" lake →  See"]
         view.press("ESCAPE")
         view.click(view.token("right", 0))
-        assert view.texts(".panel h2") == ["<b>ein</b> is attended by"]
+        assert view.texts(".panel h2") == ["<b>ein</b> is attended to by"]
         assert set(view.texts(".panel .other")) == set(translation.written)
-        assert view.texts("p.spoken")[0].startswith("<b>ein</b> is attended by: ")
+        assert view.texts("p.spoken")[0].startswith("<b>ein</b> is attended to by: ")
 
     def test_pointing_at_a_line_tells_its_weight(self, view, translation):
         view.open(translation.page, "heads=1&query=2")

@@ -355,7 +355,7 @@ def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path)
     view.open(page, "dimensions=all&sorting=position&layer=1&heads=0&query=4")
     stored = record()[0].weights[1, 0, 0, 4].astype(np.float16)
     assert np.abs(view.run("return [...view.terms.weights]") - stored).max() < 1e-7
-    assert "is further than 0.01 from the model’s" in view.texts(".neuron-formula")[0]
+    assert "agree with the model’s within 0.01" in view.texts(".neuron-formula")[0]
 
 
 POINTED = """

@@ -302,7 +302,7 @@ def test_clicks_and_the_switch_of_direction(view, scripts) -> None:
     assert view.texts(".panel h2") == [f"{FAMILY} attends to"]
     view.choose("direction", "to")
     assert view.run("return [page.state.query, page.state.key]") == [None, 5]
-    assert view.texts(".panel h2") == [f"{FAMILY} is attended by"]
+    assert view.texts(".panel h2") == [f"{FAMILY} is attended to by"]
     told = view.run("return location.hash")
     assert "direction=to" in told and "key=5" in told
     assert json.loads(view.run("return JSON.stringify(page.state.json())"))["direction"] == "to"

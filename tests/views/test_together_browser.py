@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from drawn_figures import lines_of
+from drawn_figures import ink, lines_of
 from hostile_texts import SHAPES, texts
 from PIL import Image
 
@@ -311,10 +311,12 @@ def test_figures_draw_the_same_three(view, two, opacity, more):
     try:
         for trace, ax in zip(TRACES, figure.axes, strict=True):
             drawn = lines_of(SimpleNamespace(axes=[ax]), state["heads"], *places)
-            page = {(n["head"], n["query"], n["key"]): n["opacity"] for n in shown[trace]["lines"]}
+            page = {
+                (n["head"], n["query"], n["key"]): ink(n["opacity"]) for n in shown[trace]["lines"]
+            }
             for line in drawn.keys() | page.keys():
                 apart = abs(drawn.get(line, 0) - page.get(line, 0))
-                assert apart < (16 * ERROR if line in drawn else 1 / 255 + ERROR), (trace, line)
+                assert apart < (32 * ERROR if line in drawn else 1 / 255 + ERROR), (trace, line)
     finally:
         plt.close(figure)
 

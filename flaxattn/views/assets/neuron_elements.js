@@ -124,7 +124,7 @@ export function formulaNodes(about, window) {
   const inner = about.bias ? `${factor} × q·k + bias` : `${factor} × q·k`;
   const mask = maskText(about, window);
   const error = about.error < 1e-6 ? "0.000001" : String(Number(about.error.toPrecision(1)));
-  const accuracy = ` Computed again from the numbers on this page, no weight of this side is further than ${error} from the model’s.`;
+  const accuracy = ` Recomputed from the numbers on this page, the weights of this side agree with the model’s within ${error}.`;
   return [element("b", { text: `weight = softmax( ${inner} )` }), `.${mask}${accuracy}`];
 }
 

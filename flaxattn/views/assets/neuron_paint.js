@@ -17,8 +17,8 @@ const HUE_STEPS = 96;
 const CAPTIONS = {
   before: "q before rotation",
   key: "q of the query",
-  product: "what tells keys apart",
-  pairs: "what tells keys apart",
+  product: "lift over the mean key",
+  pairs: "lift over the mean key",
   value: "output: Σ weight × v",
 };
 

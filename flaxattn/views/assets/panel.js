@@ -183,7 +183,7 @@ export function tokenPanel(token, side, others, heads, onFirst, unit) {
       element("span", { class: "value", text: formatWeight(other.mean) }),
     ),
   );
-  const relation = side === "left" ? " attends to" : " is attended by";
+  const relation = side === "left" ? " attends to" : " is attended to by";
   const rest = others.length > LISTED ? `and ${others.length - LISTED} more; ` : "";
   const description = heads > 1 ? `mean of ${heads} heads; ${unit}` : unit;
   return [

@@ -162,7 +162,7 @@ export class Together {
     const { own, rows } = this.tokenRows(focus);
     const { names } = this.state.payload;
     const table = this.table("token", rows.slice(0, MOST_READ));
-    const relation = focus.side === "left" ? "attends to" : "is attended by";
+    const relation = focus.side === "left" ? "attends to" : "is attended to by";
     const rest = rows.length > MOST_READ ? `; the strongest ${MOST_READ} of ${rows.length} tokens` : "";
     table.prepend(element("caption", { text: `${own} ${relation}, layer ${this.state.layerNumber()}: ${names[0]}, ${names[1]}, difference${rest}` }));
     return table;
@@ -190,7 +190,7 @@ export class Together {
     const { side } = focus;
     const { heads } = this.level;
     const { own, rows } = this.tokenRows(focus);
-    const title = element("h2", {}, tokenText(own), side === "left" ? " attends to" : " is attended by");
+    const title = element("h2", {}, tokenText(own), side === "left" ? " attends to" : " is attended to by");
     const partners = partnersText(this.parts[2].level.gold, focus, this.state.side);
     const rest = rows.length > MOST_LISTED ? ` The ${MOST_LISTED} of ${rows.length} with the largest weights.` : "";
     return [title, this.table("token", rows.slice(0, MOST_LISTED)), this.hint(`${heads.length > 1 ? `Mean of ${heads.length} heads` : "Weights"}.${rest}`), ...(partners ? [element("p", { class: "hint gold-partners", text: partners })] : [])];
