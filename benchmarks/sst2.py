@@ -5,7 +5,7 @@
     python benchmarks/sst2.py --data GLUE --out sst2.json
 
 Ends with an error where the built-in model does not beat logistic regression on word counts, or
-takes more than ten minutes. It times nothing else.
+takes more than 40 minutes. It times nothing else.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from flaxattn.train.recipe import GlueRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 
-SECONDS = 600
+SECONDS = 2400
 RECIPE: dict[str, Any] = {
     "task": "sst2",
-    "epochs": 1.2,
-    "learning_rate": 3e-4,
+    "epochs": 4.0,
+    "learning_rate": 2e-4,
     "max_length": 64,
     "buckets": [16, 24, 32, 64],
     "seeds": [1],
