@@ -160,7 +160,8 @@ def spread_of(model: Any, ids: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """
     hidden = model(input_ids=ids, output_hidden_states=True).hidden_states
     last = jax.tree.map(lambda a: jnp.asarray(a)[-1], model.params["model"]["decoder"]["layers"])
-    after = CausalDecoderLayer(model.config).apply({"params": last}, jnp.asarray(hidden[-2]))
+    layer = CausalDecoderLayer(model.config, positions=None)
+    after = layer.apply({"params": last}, jnp.asarray(hidden[-2]), rotations={})
     stream = np.asarray(after, np.float64)[0]
     centred = stream - stream.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1) + model.config.layer_norm_epsilon)
