@@ -5,6 +5,7 @@
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def test_a_corpus_becomes_a_store_that_anybody_reads(
     said = json.loads(out)
     assert said["rows"] == {"rows": 7, "kept": 5, "bad": {"empty": 1, "missing-column": 1}}
     assert (said["texts"], said["shards"], said["written"], said["missing"]) == (5, 1, 1, 0)
-    assert "7 rows, about 25 tokens: 1 of 1 shards to compute; about" in err
+    assert re.search(r"7 rows, about \d+ tokens: 1 of 1 shards to compute; about", err)
     store = tmp_path / "store"
     listed = [json.loads(line) for line in (store / "errors.jsonl").read_text().splitlines()]
     assert [(row["line"], row["column"], row["code"]) for row in listed] == [

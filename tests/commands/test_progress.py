@@ -16,6 +16,8 @@ import pytest
 import report_cases
 import store_cases
 
+from flaxattn.pipeline.progress_reporter import ProgressReporter
+
 # Words of each command, the model left to its default, and a stage that must be shown.
 COMMANDS = {
     "stats": ("stats trees.conllu --limit 3", "scoring heads: 3 of 3"),
@@ -122,6 +124,13 @@ def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch,
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pipeline.progress_reporter.DELAY", 0.0)
     monkeypatch.setattr("flaxattn.pipeline.progress_reporter.PAUSE", 0.005)
+    report = ProgressReporter.__call__
+
+    def report_and_show(self, *update):  # whatever time a stage takes, its lines are printed
+        report(self, *update)
+        self.show()
+
+    monkeypatch.setattr(ProgressReporter, "__call__", report_and_show)
     stage = COMMANDS[name][1]
     with promotion(name):
         code, _, err = typed(*line_of(name, tmp_path))

@@ -364,7 +364,7 @@ def test_more_devices_change_nothing_but_rounding(
 ) -> None:
     for stop, devices in ((4, 1), (8, 2), (10, 4), (12, 1)):
         recipe = dataclasses.replace(RECIPE, devices=devices)
-        monkeypatch.setattr(loop.Stopping, "asked", lambda _, done, stop=stop: done == stop)
+        monkeypatch.setattr(loop.Stopping, "requested", lambda _, done, stop=stop: done == stop)
         ends = pytest.raises(StopRequestedError) if stop < 12 else contextlib.nullcontext()
         with ends:
             run(tmp_path, recipe)
