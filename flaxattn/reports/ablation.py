@@ -182,9 +182,9 @@ def _page(
         numbers[side] = Numbers(range(layers), range(heads), values)
     loss = next(iter(effects.values())).loss
     about = (
-        f"{len(texts):,} texts, mean loss {loss:.4f}. Ablation is by how much the loss "
-        "grows without the head, importance the size of its slope; claims are the heads with the "
-        "most. Attention is that of the text as it stands, with all heads and nothing masked."
+        f"{len(texts):,} texts, mean loss {loss:.4f}. Ablation is the growth of the loss without "
+        "the head, importance the size of the slope of the loss; claims name the heads with the "
+        "largest values. The attention shown is that of the unchanged text, with all heads."
     )
 
     def traces(chosen: Sequence[int]) -> Any:

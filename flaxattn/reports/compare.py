@@ -466,7 +466,7 @@ def _about(texts: int, rule: ClaimRule, names: tuple[str, str]) -> str:
     count = "1 text" if texts == 1 else f"{texts:,} texts"
     return (
         f"{count}. Divergence is that of Jensen and Shannon, in nats; other numbers "
-        f"are changes, {names[1]} less {names[0]}. {rule}"
+        f"are changes, {names[1]} minus {names[0]}. {rule}"
     )
 
 

@@ -171,7 +171,8 @@ def _page(
             values[name] = tally.moments[column].mean
     about = (
         f"Means over {facts['texts']:,} texts of {facts['lengths']['mean']:.1f} positions on "
-        "average. Claims: patterns, by our thresholds, and the heads with the most of each number."
+        "average. Claims name the patterns that exceed our thresholds, and the heads with the "
+        "largest value of each number."
     )
     numbers = numbers_of(tally, values, tally.side)
     title, model = "What heads look at", str(facts["model"])
