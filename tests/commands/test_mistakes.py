@@ -269,6 +269,31 @@ def test_a_mistake_in_python(mistake: str, place: Path) -> None:
     assert not SHELL.search(message), message
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["extract", "trees.conllu", "-o", "OUT"],
+        ["compare", "tiny-bert", "tiny-bert", "trees.conllu", "-o", "OUT", "--no-page"],
+        ["ablate", "trees.conllu", "-o", "OUT", "--no-page"],
+        ["weights", "trees.conllu", "--kinds", "attention", "-o", "OUT"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_trees_are_read_where_texts_are(words: list[str], typed: Any, place: Path) -> None:
+    Path("trees.conllu").write_text(
+        "# text = The cat slept.\n"
+        "1\tThe\t_\tDET\t_\t_\t2\tdet\t_\t_\n"
+        "2\tcat\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
+        "3\tslept\t_\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No\n"
+        "4\t.\t_\tPUNCT\t_\t_\t3\tpunct\t_\t_\n\n",
+        encoding="utf-8",
+    )
+    code, _, printed = typed(*words)
+    assert code == 0, printed
+    assert (place / "OUT").is_dir()
+
+
 def test_the_state_of_a_page_is_taken_as_its_json() -> None:
     trace = bert().trace("A cat.")
     page = fa.head_view(trace, state='{"layer": 3, "head": null}')
