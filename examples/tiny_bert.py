@@ -170,7 +170,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="text files")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--config", type=Path, help="recipe, a YAML file")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="settings"
+    )
     parser.add_argument(
         "--allow-changes", action="store_true", help="continue a run although settings differ"
     )

@@ -93,7 +93,7 @@ def roles(
     )
     if files := run.finish(report, as_json):
         notes = [*report.result.warnings(), *control_notes(report.facts["false_positives"])]
-        if chosen and not any("(" in name for name in report.result.roles):
+        if chosen and not report.facts["settings"]["annotated"]:
             notes.append(
                 f"no text has a tree, so no head was tested for {', '.join(chosen)}; "
                 "give sentences with trees, a file in .conllu"

@@ -45,7 +45,7 @@ MEASURES = (
     "entropy",
     "distance",
 )
-"""Measures that are tested for each head of self-attention; of cross-attention only entropy is."""
+"""Measures that are tested for each head of self-attention; for cross-attention, entropy alone."""
 
 _NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
 Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]

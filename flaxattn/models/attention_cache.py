@@ -32,7 +32,7 @@ class VisibleKeys(NamedTuple):
     def placed(
         self, bias: Float[Array, "#B #H #Q #K"] | PairBias | None
     ) -> Float[Array, "#B #H #Q #K"] | PairBias | None:
-        """The bias, whose function reads the positions that the slots of a cache hold."""
+        """The bias as a function of positions, also where keys are the slots of a cache."""
         if self.cached is None or not callable(bias):
             return bias
         room, start = self.cached
@@ -55,7 +55,7 @@ def cached_context(module: nn.Module, mask: Bool[Array, "..."] | None) -> Visibl
 
 
 def with_cache(module: nn.Module, keys: VisibleKeys, length: int) -> VisibleKeys:
-    """Append the keys and values of self-attention to a cache of `length` positions, read it all.
+    """Append keys and values of self-attention to a cache of `length` positions; return all of it.
 
     Several positions at once attend causally to those before them, and to all in the cache.
     """

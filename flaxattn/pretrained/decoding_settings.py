@@ -223,7 +223,7 @@ _SAME = (
     "top_p",
 )
 _DRAWING = ("temperature", "top_k", "top_p", "min_p")  # they say how a token is drawn
-# Settings of other libraries, and what a user who gives them means.
+# Names that other libraries give to settings.
 _OTHER_NAMES = {
     "beam_size": "num_beams",
     "max_length": "max_new_tokens",
@@ -311,9 +311,9 @@ def settled(
         ) from error
     known = {field.name for field in dataclasses.fields(Decoding)}
     if unknown := sorted(set(given) - known):
-        near = _OTHER_NAMES.get(unknown[0])
-        near = [near] if near else difflib.get_close_matches(unknown[0], known, 1, 0.7)
-        advice = f"\ndid you mean {near[0]}?" if near else ""
+        close = difflib.get_close_matches(unknown[0], known, 1, 0.7)
+        meant = _OTHER_NAMES.get(unknown[0]) or next(iter(close), None)
+        advice = f"\ndid you mean {meant}?" if meant else ""
         raise InputError(
             f"generate has no setting {unknown[0]}\nit has {', '.join(sorted(known))}{advice}"
         )

@@ -323,7 +323,7 @@ def _check_size(directory: Path, tokenizer: Reader, size: int) -> None:
 def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """Replace the parameters of a model by random ones, as before any training.
 
-    It has learnt nothing, so it is the baseline of roles and probes.
+    Such a model has learnt nothing, so it is the baseline of roles and probes.
 
     >>> import flaxattn as fa
     >>> fa.untrained(fa.from_pretrained("tiny-bert")).name

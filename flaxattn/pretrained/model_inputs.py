@@ -9,7 +9,7 @@ rounded up so that few shapes are compiled.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,11 +62,9 @@ def whole(name: str, value: Any) -> Any:
         ) from error
     kinds = "iubf" if name.endswith("attention_mask") else "iu"
     if array.dtype.kind not in kinds:
-        texts = array.dtype.kind in "US" or (array.dtype == object and isinstance(value, Sequence))
         advice = "\nFor texts, call model.trace(text), or model(**model.tokenizer([text]))."
-        raise InputError(
-            f"{name}: expected integers, received dtype {array.dtype}.{advice if texts else ''}"
-        )
+        advice = advice if array.dtype.kind == "U" else ""
+        raise InputError(f"{name}: expected integers, received dtype {array.dtype}.{advice}")
     if array.size and (array.min() < -(2**31) or array.max() >= 2**31 or (array % 1).any()):
         raise InputError(f"{name}: expected whole numbers of 32 bits, received others.")
     return array.astype(np.int32)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of a sentence-transformers directory behind its model: pooling, dense layers, norms.
+"""Modules of sentence-transformers that follow the model: pooling, dense layers and norms.
 
 Files are kept as they are, so that a saved model has them again. They are understood where a
 vector is wanted, and what is not understood is refused there, by name.

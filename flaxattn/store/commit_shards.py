@@ -3,7 +3,7 @@
 """Shards of planned stores computed and committed, one after the other, whoever asks.
 
 The texts of a shard come from the files of the corpus, see `make_plan`; while a shard is compressed
-and written, the device works on the next one. `job` divides the shards among processes.
+and written, the device works on the next one. `extract_to` divides the shards among processes.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -133,10 +133,17 @@ def write_texts(store: Path, model: Pretrained, texts: Sequence[Text], options: 
         (staging / PLAN).write_text(plan.text, encoding="utf-8")
         write_sum(staging)
         for number, (shard,) in enumerate(extract_shards([model], parts, options)):
-            items = list(zip(parts[number], shard.traces, strict=True))
-            table = None if shard.reductions is None else shard.reductions.table()
-            where = (staging, plan.sha256, number, plan.shards[number])
-            write_shard(*where, items, table, shard.nonfinite)
+            _write_one(staging, plan, number, parts[number], shard)
+
+
+def _write_one(
+    store: Path, plan: JobPlan, number: int, texts: Sequence[Text], shard: Computed, **options: Any
+) -> ShardReport:
+    """Write a shard of texts and their traces."""
+    items = list(zip(texts, shard.traces, strict=True))
+    table = None if shard.reductions is None else shard.reductions.table()
+    span = plan.shards[number]
+    return write_shard(store, plan.sha256, number, span, items, table, shard.nonfinite, **options)
 
 
 def _named(
@@ -162,15 +169,8 @@ def _write(
         if work.lacks(number):
             span = work.plan.shards[number]
             texts = [replace(t, index=n) for n, t in enumerate(read.texts.values(), span.start)]
-            items = list(zip(texts, shard.traces, strict=True))
-            table = None if shard.reductions is None else shard.reductions.table()
-            reports.append(
-                write_shard(
-                    *(work.store, work.plan.sha256, number, span, items, table, shard.nonfinite),
-                    problems=read.problems,
-                    mode=work.corpus.mode,
-                )
-            )
+            kept = {"problems": read.problems, "mode": work.corpus.mode}
+            reports.append(_write_one(work.store, work.plan, number, texts, shard, **kept))
     # Arrow keeps what tables took for tables to come, piece by piece more with every shard.
     pa.default_memory_pool().release_unused()
     return reports

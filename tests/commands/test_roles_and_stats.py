@@ -204,6 +204,14 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
     assert json.loads(out)["roles"]["block"]["lengths"]["highest"] > 2
 
 
+def test_texts_without_trees_test_no_relation_and_say_so(run):
+    words = ("--model", "model", "--drawings", "0", "--no-page")
+    for name, noted in (("a.txt", True), ("a.conllu", False)):
+        code, out, err = run("roles", name, *words, "--overwrite")
+        assert code == 0, err
+        assert ("no head was tested for nsubj" in out + err) == noted
+
+
 @pytest.mark.slow
 def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
     extract_to(tmp_path / "store", bert, [folder / "a.txt"], capture=fa.Capture(weights=True))

@@ -75,7 +75,7 @@ class TestNumbers:
         assert [pixel(1, i)[3] for i in range(4)] == pytest.approx([255, 255, 255, 230], abs=2)
         ends = [pixel(width - 2, i)[3] for i in range(4)]
         assert ends == pytest.approx([230, 255, 0, 255], abs=2)  # 0.9 · 255 for a half
-        assert pixel(width / 2, 1)[:3] == pytest.approx([0x27, 0x63, 0xD8], abs=2)
+        assert pixel(width / 2, 1)[:3] == pytest.approx([0x27, 0x63, 0xD7], abs=2)
 
     def test_long_text_draws_the_strongest_lines_and_says_so(self, view, peaked, tmp_path):
         trace = Trace.from_arrays(peaked(1, 3, 128), [[f"t{i}" for i in range(128)]])

@@ -316,7 +316,10 @@ def test_figures_draw_the_same_three(view, two, opacity, more):
             }
             for line in drawn.keys() | page.keys():
                 apart = abs(drawn.get(line, 0) - page.get(line, 0))
-                assert apart < (32 * ERROR if line in drawn else 1 / 255 + ERROR), (trace, line)
+                assert apart < (1.8 * 16 * ERROR if line in drawn else 1 / 255 + ERROR), (
+                    trace,
+                    line,
+                )
     finally:
         plt.close(figure)
 

@@ -37,7 +37,7 @@ export function helpDialog(several, compares, kinds, served) {
     element("dd", { text: effect }),
   ]);
   const notes = [
-    "Left: tokens that attend (queries). Right: tokens attended to (keys). A line is the stronger the larger its weight, and drawn nearly in full from 0.5 on; “Opacity” divides weights by the largest of their row, or by the number of heads that are on. Behind the lines of one token, strong lines of the others are grey.",
+    "Left: tokens that attend (queries). Right: tokens attended to (keys). The larger a weight, the stronger its line; from 0.5 on, lines are drawn nearly in full. “Opacity” can divide weights by the largest of their row, or by the number of heads that are on. Behind the lines of one token, strong lines of the others are grey.",
     "“Mass” keeps, for each query and head, the fewest keys that hold that share of its attention. “Hide special tokens” leaves out what the model adds, such as [CLS] and [SEP], and scales the rest of each row up to a sum of one.",
     "Heads that find nothing to look at often leave their attention on the first token, whatever it says. “Hide first token” leaves out the weights on it, and scales the rest of each row up to a sum of one; a row that has everything there shows nothing.",
     "Atlas: a cell for each head, coloured by a number. “By likeness” puts heads side by side that attend alike, by Jensen–Shannon distance: 0 for the same attention, 1 for no key in common. Model: each head as a picture, queries downwards and keys to the right; where weights are more than pixels, the largest shows. “Words” joins the tokens of a word: attention to it is the sum, attention from it the mean.",

@@ -192,7 +192,8 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     from matplotlib.colors import to_rgb
     from matplotlib.path import Path
 
-    visible = 1.8 * lines.opacities >= _FAINTEST
+    ink = np.minimum(1.8 * lines.opacities, 0.8 + 0.2 * lines.opacities)  # `inkOf` in lines.js
+    visible = ink >= _FAINTEST
     heads, weights = lines.heads[visible], lines.weights[visible]
     starts = (
         np.array([layout.left[place] for place in lines.queries[visible]]) + layout.shifts[heads]
@@ -207,9 +208,7 @@ def _draw_curves(ax: "Axes", shown: Shown, lines: Lines, layout: _Layout) -> Non
     if shown.maps.signed:
         below, above = (to_rgb(_colour(shown, 0, sign)) for sign in (-1, 1))
         colours = np.where((weights < 0)[:, None], below, above)
-    shares = lines.opacities[visible]
-    ink = np.minimum(1.8 * shares, 0.8 + 0.2 * shares)  # `inkOf` in lines.js
-    strokes = np.column_stack([colours.reshape(-1, 3), ink])
+    strokes = np.column_stack([colours.reshape(-1, 3), ink[visible]])
     style = {"facecolors": "none", "edgecolors": strokes, "linewidths": _STROKE * _POINT}
     ax.add_collection(PathCollection(paths, **style, gid="lines"), autolim=False)
 
