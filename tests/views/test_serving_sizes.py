@@ -76,7 +76,10 @@ def peaks(path: Path, size: int, name: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_memory_of_a_page_does_not_grow_with_the_texts(stores, name):
-    small, large = (peaks(stores[size], size, name) for size in SIZES)
+    # Threads that earlier tests left may allocate at the same time: what a page needs, it needs
+    # each time.
+    found = [[peaks(stores[size], size, name) for _ in range(3)] for size in SIZES]
+    small, large = ([min(peak) for peak in zip(*each, strict=True)] for each in found)
     assert small[1] > 0
     assert large[0] < 1.2 * small[0] + 50_000
     assert large[1] < 1.2 * small[1] + 50_000
