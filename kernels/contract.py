@@ -75,7 +75,8 @@ STATISTICS = (
 """Names a request may use; ``topk(k)`` stands for topk(1) to topk(8)."""
 
 MAX_TOPK = 8
-WEIGHT_DTYPES = ("float32", "bfloat16", "float16", "uint8")
+VECTOR_DTYPES = ("float32", "bfloat16", "float16")
+WEIGHT_DTYPES = (*VECTOR_DTYPES, "uint8")
 _TOPK = re.compile(r"topk\((\d+)\)")
 _TOPK_KEYS = ("topk_weights", "topk_indices")
 
@@ -193,6 +194,8 @@ class Capture:
         key: projected keys.
         value: projected values.
         head_output: output of each head before the output projection.
+        hidden: output of each layer, ``[B, S, E]``, before any normalization that follows the
+            last one. Recorded by the model; it is of no head.
         stats: statistic names (see the table of this module) and sieves.
         layers: layers to record, all when None. Read by the model.
         heads: heads to record, in this order, all when None. Everything captured, statistics
@@ -203,6 +206,8 @@ class Capture:
             Statistics are of all queries.
         key_window: ``(start, stop)``, the keys that are wanted of these rows, the same way. A
             weight is a share of its whole row, whatever part of the row is wanted.
+        vector_dtype: of ``query``, ``key``, ``value``, ``head_output`` and ``hidden``: float32,
+            bfloat16 or float16; None keeps the dtype of the computation.
 
     Raises:
         ValueError: unknown or repeated statistic, unknown dtype, negative or repeated number in
@@ -215,18 +220,23 @@ class Capture:
     key: bool = False
     value: bool = False
     head_output: bool = False
+    hidden: bool = False
     stats: tuple[str | Sieve, ...] = ()
     layers: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
     dtype: str = "float32"
     query_window: tuple[int, int] | None = None
     key_window: tuple[int, int] | None = None
+    vector_dtype: str | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "stats", _statistics(self.stats))
         object.__setattr__(self, "layers", _numbers("layers", self.layers))
         object.__setattr__(self, "heads", _numbers("heads", self.heads))
-        object.__setattr__(self, "dtype", _weight_dtype(self.dtype))
+        object.__setattr__(self, "dtype", _dtype("weights", self.dtype, WEIGHT_DTYPES))
+        if self.vector_dtype is not None:
+            vectors = _dtype("vectors", self.vector_dtype, VECTOR_DTYPES)
+            object.__setattr__(self, "vector_dtype", vectors)
         for name in ("query_window", "key_window"):
             object.__setattr__(self, name, _window(name, getattr(self, name)))
         if self.windowed and not (self.weights or self.scores):
@@ -322,14 +332,14 @@ def _window(name: str, window: Any) -> tuple[int, int] | None:
     return start, stop
 
 
-def _weight_dtype(dtype: Any) -> str:
+def _dtype(what: str, dtype: Any, known: tuple[str, ...]) -> str:
     try:
         name = jnp.dtype(dtype).name
     except TypeError:
         name = str(dtype)
-    if name not in WEIGHT_DTYPES:
+    if name not in known:
         raise ValueError(
-            f"Capture: dtype of weights is {name!r}, expected one of {', '.join(WEIGHT_DTYPES)}."
+            f"Capture: dtype of {what} is {name!r}, expected one of {', '.join(known)}."
         )
     return name
 

@@ -86,7 +86,7 @@ class RayFlags:
             jax.config.update("jax_platforms", "cpu")
 
 
-_FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "stats")
+_FIELDS = ("weights", "scores", "query", "key", "value", "head_output", "hidden", "stats")
 _STATS = "entropy,max,distance"
 _PAUSE = 10.0  # seconds between two lines of progress
 _PairFiles = Annotated[
@@ -102,6 +102,20 @@ _Workers = Annotated[
     typer.Option(min=0, help="Number of processes that tokenize texts; 0 tokenizes in a thread."),
 ]
 
+_Stats = Annotated[
+    str | None,
+    typer.Option(
+        help="Statistics to capture, separated by commas: lse, entropy (nats), max, argmax, "
+        f"topk(k), distance, sum_sq, received (by keys), max_score, sink; default {_STATS}."
+    ),
+]
+_VectorDtype = Annotated[
+    str | None,
+    typer.Option(
+        help="Dtype of stored queries, keys, values, head outputs and hidden states: float32, "
+        "float16 or bfloat16; default that of the computation."
+    ),
+]
 _ShardTexts = Annotated[int, typer.Option(min=1, help="Largest number of texts per shard.")]
 
 
@@ -137,13 +151,7 @@ def extract(
             "weights, with --stats or --reduce only what these need."
         ),
     ] = None,
-    stats: Annotated[
-        str | None,
-        typer.Option(
-            help="Statistics to capture, separated by commas: lse, entropy (nats), max, argmax, "
-            f"topk(k), distance, sum_sq, received (by keys), max_score, sink; default {_STATS}."
-        ),
-    ] = None,
+    stats: _Stats = None,
     layers: Annotated[
         str | None, typer.Option(help="Layers to capture, such as 0,5-9; default all.")
     ] = None,
@@ -153,6 +161,7 @@ def extract(
     dtype: Annotated[
         str, typer.Option(help="Dtype of stored weights: float32, float16, bfloat16 or uint8.")
     ] = "float16",
+    vector_dtype: _VectorDtype = None,
     reduce: Annotated[
         str | None,
         typer.Option(
@@ -193,7 +202,8 @@ def extract(
     """
     fields = _fields(capture, stats, reduce)
     part = _part(shard)
-    wanted = _captured(fields, stats, layers=layers, heads=heads, dtype=dtype)
+    dtypes = (dtype, vector_dtype)
+    wanted = _captured(fields, stats, layers=layers, heads=heads, dtypes=dtypes)
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.store.extract_to import extract_to
     from flaxattn.store.job import ExtractionProgress
@@ -250,7 +260,12 @@ def _fields(capture: str | None, stats: str | None, reduce: str | None) -> list[
 
 
 def _captured(
-    fields: list[str], stats: str | None, *, layers: str | None, heads: str | None, dtype: str
+    fields: list[str],
+    stats: str | None,
+    *,
+    layers: str | None,
+    heads: str | None,
+    dtypes: tuple[str, str | None],
 ) -> "Capture":
     """The capture request that the options describe."""
     from flaxattn.kernels.contract import Capture
@@ -260,7 +275,8 @@ def _captured(
         "stats": tuple(named(stats) or named(_STATS)) if "stats" in fields else (),
         "layers": numbers(layers, "--layers"),
         "heads": numbers(heads, "--heads"),
-        "dtype": dtype,
+        "dtype": dtypes[0],
+        "vector_dtype": dtypes[1],
     }
     try:
         return Capture(**chosen)

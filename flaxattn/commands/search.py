@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`flaxattn search build|query`: parses, calls, prints. Everything heavy is imported when it runs.
 
-`flaxattn.store.token_index` stores the vectors, `flaxattn.measures.search` compares them.
+An index is a store of attention; `flaxattn.measures.search` searches it.
 """
 
-import dataclasses
 import itertools
 import json
 import re
@@ -18,7 +17,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flaxattn.commands.head_request import AllowNonfinite, Limit, Truncate
+from flaxattn.commands.head_request import (
+    AllowNonfinite,
+    BatchTokens,
+    Limit,
+    OnError,
+    TextColumn,
+    Truncate,
+)
 from flaxattn.commands.options import numbers
 from flaxattn.commands.text_arguments import IsText, given_text
 
@@ -50,7 +56,10 @@ def build(
     out: Annotated[
         Path,
         typer.Option(
-            "--output-dir", "-o", "--out", help="Output folder of the index; must be new."
+            "--output-dir",
+            "-o",
+            "--out",
+            help="Folder of the store; the same command again finishes one that was begun.",
         ),
     ],
     layers: Annotated[str, typer.Option(help="Layers to index, such as 0,5-9.")],
@@ -59,74 +68,59 @@ def build(
         str,
         typer.Option(help="head_output: the output of each head; hidden: the output of the layer."),
     ] = "head_output",
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    text_column: TextColumn = "text",
     limit: Limit = None,
     truncate: Truncate = False,
-    on_error: Annotated[
-        str, typer.Option(help="Texts that cannot be used: fail or skip.")
-    ] = "fail",
-    batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Number of positions in a batch, padding included.")
-    ] = None,
+    on_error: OnError = "fail",
+    batch_tokens: BatchTokens = None,
     allow_nonfinite: AllowNonfinite = False,
 ) -> None:
-    """Build an index with a vector of every token, by head.
+    """Build an index: a store with a vector of every token, by head.
+
+    `flaxattn extract --capture head_output --stats argmax` makes such a store too, on several
+    machines if need be.
 
     Example: flaxattn search build corpus.txt --layers 2 -o INDEX
 
     Example: flaxattn search build corpus.txt --layers 1,3 --kind hidden -o INDEX
     """
-    from flaxattn.commands.head_request import Request
-    from flaxattn.commands.text_arguments import cost
-    from flaxattn.commands.text_corpus import counted_texts
-    from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.measures.search import (
-        Wanted,
-        build_head_index,
-        bytes_per_token,
-        check_wanted,
-    )
+    from flaxattn.measures.search import check_family, index_capture
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.store.extract_to import extract_to
+    from flaxattn.store.job import ExtractionProgress
 
-    if on_error not in ("fail", "skip"):
-        raise typer.BadParameter("choose fail or skip.", param_hint="--on-error")
-    request = Request(
-        list(inputs),
-        out,
-        model,
-        limit=limit,
-        text_column=text_column,
-        truncate=truncate,
-        batch_tokens=batch_tokens,
-        allow_nonfinite=allow_nonfinite,
-    )
-    bad, wanted = BadRows(on_error), Wanted(kind, numbers(layers, "--layers") or ())
-    check_wanted(wanted, out)
-    with ProgressReporter() as progress:
-        texts = counted_texts(request, progress)
+    capture = index_capture(kind, numbers(layers, "--layers") or ())
+    with ProgressReporter(delay=0) as progress:
         progress(f"loading {model}", 0)
         loaded = from_pretrained(model)
-        size = bytes_per_token(loaded, wanted)
-        work = f"one forward pass over all texts; {size:,} bytes are written for each token"
-        progress.announce(cost(texts.count or 0, model, work))
-        progress.expect("texts", texts.count)
-        count = build_head_index(
-            loaded,
-            texts.read(bad),
+        check_family(loaded)
+        report = extract_to(
             out,
-            wanted,
-            dataclasses.replace(request.reading(bad), watch=progress),
-            settings={"data": texts.describe(), "settings": {"limit": limit, "truncate": truncate}},
+            loaded,
+            inputs,
+            capture=capture,
+            text_column=text_column,
+            limit=limit,
+            truncate=truncate,
+            on_error=on_error,
+            batch_tokens=batch_tokens,
+            allow_nonfinite=allow_nonfinite,
+            watcher=ExtractionProgress(progress),
         )
-    for code, number in sorted(bad.counts.items()):
+    for code, number in sorted(report.rows.get("bad", {}).items()):
         typer.echo(f"left out {number} texts: {code}", err=True)
-    typer.echo(f"wrote {out.resolve()} with {count:,} texts")
+    typer.echo(f"wrote {out.resolve()} with {report.texts:,} texts")
 
 
 @app.command()
 def query(
-    index: Annotated[Path, typer.Argument(help="Folder that `flaxattn search build` wrote.")],
+    index: Annotated[
+        Path,
+        typer.Argument(
+            help="Store of `flaxattn search build`, or any with head_output or hidden states."
+        ),
+    ],
     text: Annotated[str, typer.Argument(help="Sentence with the token to search for.")],
     token: Annotated[
         str,
@@ -135,8 +129,8 @@ def query(
     head: Annotated[
         str | None,
         typer.Option(
-            help="LAYER.HEAD, from 0, such as 8.3; for an index of hidden states a layer "
-            "suffices, and the head only names the attention to report."
+            help="LAYER.HEAD, from 0, such as 8.3; for hidden states a layer suffices, and the "
+            "head only names the attention to report."
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of contexts.")] = 20,
@@ -155,32 +149,39 @@ def query(
 
     Example: flaxattn search query INDEX "The cat is sad." --token 2 --head 2.1 --one-per-text
     """
-    from flaxattn.measures.search import histograms, nearest, token_vector
+    from flaxattn.measures.search import (
+        histograms,
+        nearest,
+        stored_layers,
+        stored_vectors,
+        token_vector,
+    )
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.store.token_index import open_head_index
+    from flaxattn.store.open_store import open_store
 
     text = given_text(text, is_text)
-    opened = open_head_index(index)
-    layer, number = _head(head, opened.layers)
+    opened = open_store(index)
+    layer, number = _head(head, stored_layers(opened))
+    kind = stored_vectors(opened, layer, number).kind
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token
-    loaded = from_pretrained(model or opened.facts["model"]["name"])
+    loaded = from_pretrained(model or opened.plan["model"]["name"])
     position, found, vector = token_vector(loaded, opened, text, place, layer, number)
-    hits = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
+    hits, searched = nearest(opened, vector, layer, number, top=top, one_per_text=one_per_text)
     counts = histograms(hits)
     if as_json:
         facts = {
             "query": {"text": text, "position": position, "token": found},
             "layer": layer,
             "head": number,
-            "kind": opened.kind,
-            "searched": len(opened),
+            "kind": kind,
+            "searched": searched,
             "hits": [_plain(hit) for hit in hits],
             "histograms": counts,
         }
         typer.echo(json.dumps(facts, indent=1))
         return
     where = f"layer {layer}" if number is None else f"head {layer}.{number}"
-    title = f"{opened.kind} of {where} at {found!r}: the nearest of {len(opened):,} tokens"
+    title = f"{kind} of {where} at {found!r}: the nearest of {searched:,} tokens"
     console = Console(highlight=False)
     console.print(_table(title, hits))
     for whose, kinds in counts.items():

@@ -33,7 +33,7 @@ class Word(NamedTuple):
         stop: The one after the last.
         line: Line of the file, from 1.
         entity: Brackets of mentions, the value of `Entity` among the last column.
-        xpos: FilePart of speech of the treebank; empty where it has none.
+        xpos: Part of speech of the treebank; empty where it has none.
         feats: Morphological features, pairs of a name and a value.
     """
 

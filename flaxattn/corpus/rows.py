@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Int
 
 from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
-from flaxattn.corpus.dependency_trees import sentence_lines, sentences_of
+from flaxattn.corpus.dependency_trees import Sentence, sentence_lines, sentences_of
 from flaxattn.corpus.lines import (
     LONGEST,
     WHOLE,
@@ -176,11 +176,12 @@ _CONTINUED = 1000  # lines that one quoted field of a CSV may span
 
 
 class Row(NamedTuple):
-    """One row: where it stands, and its values by column."""
+    """One row: where it stands, its values by column, and the tree of a sentence."""
 
     file: str
     line: int
     values: dict[str, Any]
+    sentence: Sentence | None = None
 
 
 def read_rows(
@@ -373,7 +374,8 @@ def _sentences(
         return
     for sentence in sentences_of(path, bad, part):
         values = {"text": sentence.text, "id": sentence.id}
-        yield Row(sentence.file, sentence.line, {name: values[name] for name in wanted})
+        chosen = {name: values[name] for name in wanted}
+        yield Row(sentence.file, sentence.line, chosen, sentence)
 
 
 def _jsonl(

@@ -194,8 +194,10 @@ def _text(
     second = None
     if columns.pair is not None and (second := text_of(row, columns.pair, bad)) is None:
         return None
+    tree = row.sentence
+    tree = None if tree is None or tree.text != text else tree
     if columns.id is None:
-        return Text(0, f"{file}:{row.line}", text, second, file, row.line)
+        return Text(0, f"{file}:{row.line}", text, second, file, row.line, tree)
     number = row.values[columns.id]
     whole = isinstance(number, int) and not isinstance(number, bool)
     name = str(number) if whole else text_of(row, columns.id, bad)
@@ -206,7 +208,7 @@ def _text(
         problem = (row.file, row.line, columns.id, "duplicate-id", message, excerpt(name))
         bad.report(Problem(*problem))
         return None
-    return Text(0, name, text, second, file, row.line)
+    return Text(0, name, text, second, file, row.line, tree)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from flaxattn.models.interventions import (
     is_recorded,
 )
 from flaxattn.models.layers import record, recording
-from flaxattn.trace.record import AttentionRecord, joined_layers
+from flaxattn.trace.record import AttentionRecord, as_captured, joined_layers, with_hidden
 
 
 @jax.jit
@@ -186,6 +186,8 @@ class Stack(nn.Module):
             )
             x = changed(behind, x)
             recorded, cache = state.get("intermediates", {}), state.get("cache", {})
+            if wanted and self.capture.hidden:
+                recorded = with_hidden(recorded, as_captured(x, self.capture))
             ends = {"layer_input": (before, entered), "layer_output": (behind, x)}
             ends = {site: array for site, (edits, array) in ends.items() if is_recorded(edits)}
             inside: Any = state.get("sites", {})

@@ -545,7 +545,12 @@ def _local(key: Array, shape: tuple[int]) -> Float[Array, " 3*N"]:
 
 
 def _without_layers(capture: Capture) -> Capture:
-    """The request, once it is clear that it is for the one layer there is."""
+    """The request, once it is clear that it is for the one layer there is, and of attention."""
+    if capture.hidden:
+        raise ValueError(
+            "capture.hidden asks for outputs of layers, which recurrent models do not record.\n"
+            "Leave it out; the module's output has them: keep_hidden=True."
+        )
     if capture.layers not in (None, (0,)):
         raise ValueError(
             f"capture.layers names {list(capture.layers)}, but the model has layer 0 only.\n"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectors of sentences: `embed`, the hidden states of a text put into one.
 
-One vector per text, in memory. Vectors of single tokens, on disk, are in `measures.search`.
+One vector per text, in memory. Vectors of single tokens, on disk, are stores: `measures.search`.
 """
 
 import dataclasses

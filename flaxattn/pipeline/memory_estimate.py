@@ -54,12 +54,16 @@ class TextSize(NamedTuple):
 
 
 class AttentionSize(NamedTuple):
-    """One attention of a model: its size, and whether queries and keys come from the target."""
+    """One attention of a model: its size, and whether queries and keys come from the target.
+
+    The width is that of the hidden states of its layers; 0 where these are not recorded.
+    """
 
     name: str
     layers: int
     heads: int
     depth: int
+    width: int
     target_queries: bool
     target_keys: bool
 
@@ -96,21 +100,24 @@ def sides(config: ModelConfig) -> tuple[AttentionSize, ...]:
     """The attentions of a model."""
     if isinstance(config, EncoderConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
-        return (AttentionSize("encoder", layers, heads, config.head_size, False, False),)
+        size = (layers, heads, config.head_size, config.hidden_size)
+        return (AttentionSize("encoder", *size, False, False),)
     if isinstance(config, GPT2Config | DecoderConfig):
         layers, heads = config.num_hidden_layers, config.num_attention_heads
-        return (AttentionSize("decoder", layers, heads, config.head_size, True, True),)
+        size = (layers, heads, config.head_size, config.hidden_size)
+        return (AttentionSize("decoder", *size, True, True),)
     if isinstance(config, RnnConfig):
-        return (AttentionSize("cross", 1, 1, config.encoded_size, True, False),)
+        return (AttentionSize("cross", 1, 1, config.encoded_size, 0, True, False),)
     read, wrote = config.encoder_attention_heads, config.decoder_attention_heads
     inner, depth = (config.head_dim or config.d_model // heads for heads in (read, wrote))
-    encoder = AttentionSize("encoder", config.encoder_layers, read, inner, False, False)
+    width = config.d_model
+    encoder = AttentionSize("encoder", config.encoder_layers, read, inner, width, False, False)
     if not config.decoder_layers:
         return (encoder,)
     return (
         encoder,
-        AttentionSize("decoder", config.decoder_layers, wrote, depth, True, True),
-        AttentionSize("cross", config.decoder_layers, wrote, depth, True, False),
+        AttentionSize("decoder", config.decoder_layers, wrote, depth, width, True, True),
+        AttentionSize("cross", config.decoder_layers, wrote, depth, 0, True, False),
     )
 
 
@@ -125,14 +132,15 @@ def _of_side(capture: Capture, side: AttentionSize, size: TextSize) -> int:
     keys = size.target if side.target_keys and not single else size.source
     entries = _within(capture.query_window, queries) * _within(capture.key_window, keys)
     each = entries * (_ITEM[capture.dtype] * capture.weights + _FLOAT * capture.scores)
-    each += _FLOAT * side.depth * queries * (capture.query + capture.head_output)
-    each += _FLOAT * side.depth * keys * (capture.key + capture.value)
+    number = _ITEM[capture.vector_dtype or "float32"]
+    each += number * side.depth * queries * (capture.query + capture.head_output)
+    each += number * side.depth * keys * (capture.key + capture.value)
     for name in capture.keys:
         width = capture.topk if name.startswith("topk_") else 1
         each += _FLOAT * width * (keys if name == "received" else queries)
     layers = side.layers if capture.layers is None else len(capture.layers)
     heads = side.heads if capture.heads is None else len(capture.heads)
-    return layers * heads * each
+    return layers * (heads * each + number * side.width * queries * capture.hidden)
 
 
 def _within(window: tuple[int, int] | None, length: int) -> int:

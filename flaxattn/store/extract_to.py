@@ -58,9 +58,11 @@ from flaxattn.store.store_layout import ERRORS
 
 _SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 _OPTIONS = {"batch_tokens", "mesh", "devices", "workers", "allow_nonfinite"}
+OPTIONS = (*sorted(_SETTINGS | _OPTIONS), "on_error", "resume", "input_format")
+"""Names of the arguments that `extract_to` takes beside those of its signature."""
 
 
-@check_arguments(1, (*sorted(_SETTINGS | _OPTIONS), "on_error", "resume", "input_format"))
+@check_arguments(1, OPTIONS)
 def extract_to(
     store: Name,
     model: Models,

@@ -27,6 +27,7 @@ from flaxattn.store.shard_tables import lengths
 from flaxattn.store.store_layout import (
     HEADS,
     MANIFEST,
+    OF_LAYERS,
     OF_MAPS,
     PLAN,
     REDUCTIONS,
@@ -256,7 +257,8 @@ class Store:
 
         Returns:
             `[L, H, Q, K]` of weights and scores, `[L, H, positions, D]` of query, key, value and
-            head_output, `[L, H, Q]` or `[L, H, Q, R]` of statistics, which keep their dtype.
+            head_output, `[L, positions, E]` of hidden, `[L, H, Q]` or `[L, H, Q, R]` of statistics,
+            which keep their dtype.
 
         Raises:
             StoreError: As for `weights`.
@@ -265,6 +267,8 @@ class Store:
         side, _, field = name.partition(".")
         facts = shard.sides.get(side, {"arrays": {}, "stats": {}, "layers": [], "heads": []})
         layers = _indices(layer, facts["layers"], "layer", name)
+        if field in OF_LAYERS and head is not None:
+            raise InputError(f"{name} is of whole layers, not of heads\nleave head={head} out")
         heads = _indices(head, facts["heads"], "head", name)
         if field in facts["stats"]:
             found = shard.statistic(shard.tokens(example, [name]), side, field)
@@ -483,6 +487,9 @@ def _variables(
             continue
         if name in OF_MAPS:
             found[f"{side}.{name}"] = ([*heads, rows, columns], np.asarray(array)[:, 0])
+        elif name in OF_LAYERS:
+            dimensions = [heads[0], rows_of(name, where), f"{side}_{name}_width"]
+            found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0])
         else:
             dimensions = [*heads, rows_of(name, where), f"{side}_{name}_depth"]
             found[f"{side}.{name}"] = (dimensions, np.asarray(array)[:, 0].swapaxes(1, 2))

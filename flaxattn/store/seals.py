@@ -42,6 +42,7 @@ from flaxattn.store.store_layout import (
     chunk_count,
     chunk_shape,
     chunks_path,
+    head_count,
     shard_folder,
     shard_name,
     zarr_path,
@@ -121,8 +122,9 @@ def _check_arrays(
         shape = _sequence(f"arrays.{name}.shape", entry.get("shape"))
         for size in shape:
             _count(f"arrays.{name}.shape", size)
-        heads = [len(side["layers"]), len(side["heads"])]
-        tail = [] if name.partition(".")[2] in OF_MAPS else rest
+        field = name.partition(".")[2]
+        heads = [len(side["layers"]), head_count(field, side["heads"])]
+        tail = [] if field in OF_MAPS else rest
         _expect(shape[:2] == heads and shape[3:] == tail, f"arrays.{name}.shape", shape)
         _expect(len(shape) > 2 and math.prod(shape) < _LARGEST, f"arrays.{name}.shape", shape)
         _expect(entry.get("dtype") == dtype, f"arrays.{name}.dtype", entry.get("dtype"))

@@ -23,6 +23,7 @@ from flaxattn.errors import StoreError
 from flaxattn.store.seals import check_content, consistent, damaged, read_manifest
 from flaxattn.store.shard_tables import ROWS_TOGETHER, SPAN_TYPES, TOKEN_TYPES
 from flaxattn.store.store_layout import (
+    OF_LAYERS,
     OF_MAPS,
     PLAN,
     TEXTS,
@@ -217,8 +218,9 @@ class Shard:
         heads: Sequence[int],
         whole: Mapping[str, np.ndarray] | None = None,
     ) -> Shaped[np.ndarray, "L H *rest"]:
-        """An array's part of one text."""
+        """An array's part of one text; one of whole layers has no axis of heads."""
         row, (side, _, field) = self.row(example), name.partition(".")
+        heads = [0] if field in OF_LAYERS else heads
         if field in OF_MAPS:
             shape = (row[f"{side}_queries"], row[f"{side}_keys"])
             start, count = row[f"{side}_offset"], shape[0] * shape[1]
@@ -230,6 +232,8 @@ class Shard:
             found = self.array(name).read(layers, heads, start, start + count)
         else:
             found = whole[name][:, :, start : start + count][np.ix_(layers, heads)]
+        if field in OF_LAYERS:
+            return found[:, 0]
         with consistent(self.folder / TEXTS):
             return found.reshape(*found.shape[:2], *shape, *found.shape[3:])
 
@@ -305,7 +309,8 @@ class Shard:
         arrays: dict[str, Any] = {}
         for name in facts["arrays"]:
             array = self.values(f"{side}.{name}", example, *every, whole)
-            arrays[name] = array[:, None] if name in OF_MAPS else array.swapaxes(1, 2)[:, None]
+            by_position = name not in (*OF_MAPS, *OF_LAYERS)
+            arrays[name] = (array.swapaxes(1, 2) if by_position else array)[:, None]
         stats: Any = {name: self.statistic(tokens, side, name)[:, None] for name in facts["stats"]}
         windows: dict[str, Any] = {
             f"{axis}_window": (start, start + row[f"{side}_{count}"])

@@ -6,7 +6,8 @@
                     where they begin; per side queries, keys and where the map begins
     tokens.parquet  a row per token: example, side (source | target), position, token, written,
                     word, segment, special, and start and stop of its characters where these are
-                    known; a list per statistic, over layers, heads (and R)
+                    known; a list per statistic, over layers, heads (and R); where texts have
+                    trees, tag, relation and governor of the token's word
     heads.parquet   a row per side, text, layer and head: mean of each statistic over the queries
 
 Reading is the task of `flaxattn.store.shard`; no file is opened here.
@@ -20,9 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Shaped
 
+from flaxattn.corpus.dependency_trees import NO_GOVERNOR
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.store.store_layout import OF_MAPS, TokenSides, places, rows_of
+from flaxattn.store.store_layout import OF_LAYERS, OF_MAPS, TokenSides, head_count, places, rows_of
+from flaxattn.text.token_spans import positions_of_words
 from flaxattn.trace.record import FIELDS, AttentionRecord, SlidingWindow
 from flaxattn.trace.trace import Trace
 
@@ -54,6 +57,8 @@ TOKEN_TYPES = {
     "special": pa.bool_(),
 }
 SPAN_TYPES = {"start": pa.int32(), "stop": pa.int32()}
+WORD_TYPES = {"tag": pa.string(), "relation": pa.string(), "governor": pa.int32()}
+"""Part of speech of a token's word, its relation to its governor, and the words up to that."""
 
 
 Item = tuple[Text, Trace]
@@ -73,7 +78,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         return [array.dtype.name, *array.shape[5 if is_map else 4 :]]
 
     def of(record: AttentionRecord) -> dict[str, Any]:
-        arrays = {n: a for n in FIELDS if (a := getattr(record, n)) is not None}
+        arrays = {n: a for n in FIELDS if (a := _array(record, n)) is not None}
         scale = {} if record.scale is None else {"scale": float(record.scale)}
         windows = list(map(_listed, record.sliding_windows))
         return (scale | ({"sliding_windows": windows} if windows else {})) | {
@@ -156,14 +161,21 @@ def _expected(
     """Every array of a record with the shape it should have."""
     layers, heads = len(record.layers), len(record.heads)
     for name in FIELDS:
-        if (array := getattr(record, name)) is None:
+        if (array := _array(record, name)) is None:
             continue
         if name in OF_MAPS:
             yield name, array, (layers, 1, heads, *map_shape(record, where, size))
         else:
-            yield name, array, (layers, 1, size[rows_of(name, where)], heads)
+            count = head_count(name, record.heads)
+            yield name, array, (layers, 1, size[rows_of(name, where)], count)
     for name, array in record.stats.items():
         yield name, array, (layers, 1, heads, size[rows_of(name, where)])
+
+
+def _array(record: AttentionRecord, name: str) -> Any:
+    """An array of a record; one of whole layers with an axis of one head."""
+    array = getattr(record, name)
+    return array[:, :, :, None] if array is not None and name in OF_LAYERS else array
 
 
 def map_shape(record: AttentionRecord, where: TokenSides, size: dict[str, int]) -> tuple[int, int]:
@@ -228,7 +240,9 @@ def _map_columns(
 def tokens_table(items: Sequence[Item]) -> pa.Table:
     """The table of tokens, with the statistics of each."""
     kinds: list[str] = []
-    types = TOKEN_TYPES | (SPAN_TYPES if _is_there(items[0][1].spans) else {})
+    spans = _is_there(items[0][1].spans)
+    trees = spans and any(text.sentence is not None for text, _ in items)
+    types = TOKEN_TYPES | (SPAN_TYPES if spans else {}) | (WORD_TYPES if trees else {})
     columns: dict[str, list[Any]] = {name: [] for name in ("example", *types)}
     for text, trace in items:
         for kind, size in lengths(trace).items():
@@ -236,6 +250,7 @@ def tokens_table(items: Sequence[Item]) -> pa.Table:
             columns["example"] += [text.index] * size
             columns["position"] += range(size)
             beside = _beside(trace, kind) | _ends(trace, kind)
+            beside |= _of_words(text, trace, kind) if trees else {}
             for name in types.keys() - {"position"}:
                 values = beside[name]
                 columns[name] += [None] * size if values is None else values
@@ -271,6 +286,23 @@ def _ends(trace: Trace, kind: str) -> dict[str, list[int | None] | None]:
         return dict.fromkeys(SPAN_TYPES)
     spans = [span or (None, None) for span in trace.spans[0]]
     return {"start": [start for start, _ in spans], "stop": [stop for _, stop in spans]}
+
+
+def _of_words(text: Text, trace: Trace, kind: str) -> dict[str, list[Any] | None]:
+    """Columns of the word of a tree that each token is part of; of several, of the first."""
+    if text.sentence is None or kind != "source":
+        return dict.fromkeys(WORD_TYPES)
+    spans = [span or (0, 0) for span in trace.spans[0]]
+    added = [span is None for span in trace.spans[0]]
+    words = text.sentence.words
+    rows: list[tuple[Any, ...]] = [(None,) * len(WORD_TYPES)] * len(spans)
+    found = positions_of_words([(word.start, word.stop) for word in words], spans, added)
+    for number in reversed(range(len(words))):
+        word = words[number]
+        way = None if word.governor == NO_GOVERNOR else word.governor - number
+        for position in found[number]:
+            rows[position] = (word.tag, word.relation, way)
+    return {name: [row[n] for row in rows] for n, name in enumerate(WORD_TYPES)}
 
 
 def _statistic(items: Sequence[Item], side: str, name: str, kinds: list[str]) -> pa.Array:
@@ -321,7 +353,7 @@ def arrays(items: Sequence[Item]) -> Iterator[tuple[str, Shaped[np.ndarray, "L H
     for side, record in items[0][1].sides.items():
         for name in FIELDS:
             if getattr(record, name) is not None:
-                parts = [np.asarray(getattr(getattr(t, side), name))[:, 0] for _, t in items]
+                parts = [np.asarray(_array(getattr(t, side), name))[:, 0] for _, t in items]
                 yield f"{side}.{name}", _joined(parts, name)
 
 

@@ -29,6 +29,8 @@ REDUCTIONS, MAPS = "reductions.parquet", "maps.zarr"
 GROUP = f"{MAPS}/zarr.json"
 OF_MAPS = ("weights", "scores")
 """Arrays of a side with one value for each query and key; others have one row per position."""
+OF_LAYERS = ("hidden",)
+"""Arrays of a side that are of whole layers: their axis of heads has one place."""
 CHUNK = 16384  # values that are compressed and checked together
 SHARD_TEXTS = 2**20  # the most texts of a shard
 
@@ -74,6 +76,11 @@ def places(side: str, with_target: bool) -> TokenSides:
         "decoder": TokenSides(target, target),
         "cross": TokenSides(target, "source"),
     }[side]
+
+
+def head_count(name: str, heads: Sequence[int]) -> int:
+    """Size of the axis of heads of an array that was captured of these heads."""
+    return 1 if name in OF_LAYERS else len(heads)
 
 
 def rows_of(name: str, side: TokenSides) -> str:

@@ -69,6 +69,10 @@ def count_nonfinite(
     for names, mask in ((_OF_QUERIES, of_queries), (_OF_KEYS, of_keys)):
         arrays = (getattr(record, name) for name in names)
         broken += [_among(mask, _broken_vectors(a)) for a in arrays if a is not None]
+    if record.hidden is not None:  # the layer's, so of all of its heads
+        rows = ~jnp.isfinite(record.hidden).all(-1)[:, :, None]
+        rows = jnp.broadcast_to(rows, (*rows.shape[:2], len(record.heads), rows.shape[3]))
+        broken.append(_among(of_queries, rows))
     counts = sum(rows.sum(-1, dtype=jnp.int32) for rows in broken)
     firsts = [_first(rows.any(2)) for rows in broken]
     first = functools.reduce(lambda a, b: jnp.where(a < 0, b, a), firsts)

@@ -22,7 +22,8 @@ from flaxattn.kernels.contract import Capture, Intermediates
 _HEAD_AXIS = {"weights": 2, "scores": 2, "query": 3, "key": 3, "value": 3, "head_output": 3}
 _KEY_NUMBERS = ("stats.argmax", "stats.topk_indices")  # -1 where a row sees no key
 SlidingWindow = tuple[int | None, int | None]
-FIELDS = tuple(_HEAD_AXIS)
+_WITHOUT_HEADS = ("hidden", "rotation")  # their axes are layers, sequences, positions, others
+FIELDS = (*_HEAD_AXIS, "hidden")
 """Arrays of a record beside its statistics and its rotation."""
 ARRAYS = (*FIELDS, "rotation")
 """Arrays of a record beside its statistics."""
@@ -57,6 +58,8 @@ class AttentionRecord:
         key: Projected keys; these and queries are normalised and rotated where the model does so.
         value: Projected values.
         head_output: Weighted sums of values, before the output projection.
+        hidden: Outputs of the layers `[L, B, S, E]`, before any normalization that follows the
+            last one; of self-attention.
         rotation: Cosines and sines `[L, B, S, 2, P]` of the angles by which P pairs of dimensions
             of queries and keys were rotated at each position; recorded with these, where the model
             has rotary positions.
@@ -80,6 +83,7 @@ class AttentionRecord:
     key: Array | None = None
     value: Array | None = None
     head_output: Array | None = None
+    hidden: Array | None = None
     rotation: Array | None = None
     stats: Mapping[str, Array] = dataclasses.field(default_factory=dict)
     layers: tuple[int, ...] = ()
@@ -126,7 +130,7 @@ class AttentionRecord:
         heads = tuple(everything) if capture.heads is None else capture.heads
         chosen = np.asarray(heads)
         kept = {
-            name: value if capture.heads is None else value[:, :, chosen]
+            name: as_captured(value if capture.heads is None else value[:, :, chosen], capture)
             for name, value in projections.items()
             if getattr(capture, name)
         }
@@ -196,7 +200,7 @@ class AttentionRecord:
         places = np.array([self.heads.index(head) for head in heads], int)
 
         def chosen(name: str, array: Array) -> Array:
-            if name == "rotation":
+            if name in _WITHOUT_HEADS:
                 return array
             return array.take(places, axis=_HEAD_AXIS.get(name, 2))
 
@@ -221,6 +225,24 @@ class AttentionRecord:
 
     def _windows(self) -> dict[str, tuple[int, int] | None]:
         return {"queries": self.query_window, "keys": self.key_window}
+
+
+def as_captured(vectors: Float[Array, "..."], capture: Capture) -> Float[Array, "..."]:
+    """Vectors in the dtype that a request names."""
+    return vectors if capture.vector_dtype is None else vectors.astype(capture.vector_dtype)
+
+
+def with_hidden(records: Any, hidden: Float[Array, "B S E"]) -> Any:
+    """A tree of the records of a layer, of which that of self-attention holds its output."""
+
+    def one(path: tuple[Any, ...], leaf: Any) -> Any:
+        if not isinstance(leaf, AttentionRecord) or "cross_attention" in jax.tree_util.keystr(path):
+            return leaf
+        return dataclasses.replace(leaf, hidden=hidden)
+
+    return jax.tree_util.tree_map_with_path(
+        one, records, is_leaf=lambda leaf: isinstance(leaf, AttentionRecord)
+    )
 
 
 def windows_from_json(
@@ -273,7 +295,7 @@ def _at(name: str, array: Array, queries: Any, keys: Any) -> Array:
     """A projection or a statistic at some positions."""
     if _HEAD_AXIS.get(name) == 3:
         return array[:, :, keys if name in ("key", "value") else queries]
-    if name == "rotation":  # of self-attention, whose keys are at the same positions
+    if name in _WITHOUT_HEADS:  # of self-attention, whose keys are at the same positions
         return array[:, :, queries]
     return array[:, :, :, keys if name == "stats.received" else queries]
 
@@ -348,7 +370,7 @@ def with_pruned(
     there = np.array([head in present for head in heads])
 
     def spread(name: str, array: Array) -> Array:
-        if name == "rotation":
+        if name in _WITHOUT_HEADS:
             return array
         axis = _HEAD_AXIS.get(name, 2) - 1
         kept = there.reshape([-1 if a == axis else 1 for a in range(array.ndim)])

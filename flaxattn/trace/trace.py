@@ -124,7 +124,8 @@ class Trace:
             tree, is_leaf=lambda x: isinstance(x, AttentionRecord)
         )
         for path, leaf in sorted(leaves, key=lambda item: _natural(item[0])):
-            if isinstance(leaf, AttentionRecord):
+            # Cross-attention records nothing where hidden states alone are requested.
+            if isinstance(leaf, AttentionRecord) and jax.tree.leaves(leaf):
                 found[_side(path)].append(leaf)
         sides = {side: _one(side, record, vmapped) for side, record in found.items() if record}
         if not sides:

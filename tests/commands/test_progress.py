@@ -31,7 +31,10 @@ COMMANDS = {
     ),
     "probe pronouns": ("probe gap.tsv --pronouns gap", "reading heads"),
     "weights": ("weights trees.txt --limit 3", "measuring rollout: 3 of 3"),
-    "search build": ("search build trees.txt --layers 1 --limit 3", "texts: 3 of 3"),
+    "search build": (
+        "search build trees.txt --layers 1 --limit 3",
+        "tokens, shard 1 of 1: 3 texts, ",
+    ),
     "translate": ("translate dates.txt --model tiny-dates", "translating: 3 of 3"),
     "evaluate": (
         "evaluate --model tiny-dates --source dates.txt --reference dates.txt",
@@ -258,10 +261,6 @@ REFUSED = {
         "translate dates.txt --model none --view no/a.html",
         "Cannot write the page: 'no/a.html' is in a folder that does not exist",
     ),
-    "index in a folder that is in use": (
-        "search build trees.txt --layers 0 --model none --out store",
-        "store is there already",
-    ),
     "unknown kind of index": (
         "search build trees.txt --layers 0 --model none --kind x --out new",
         "kind 'x' is unknown",
@@ -269,10 +268,6 @@ REFUSED = {
     "page of a generated text in a folder": (
         "generate She --model none --out store",
         "Cannot write the page: 'store' is a folder",
-    ),
-    "bad row of an index": (
-        "search build bad.jsonl --layers 0 --model none --out new",
-        "bad.jsonl, line 2",
     ),
     "unknown kind of attribution": ("weights trees.txt --kinds x --out new", "'x' is not one of"),
     "unknown statistic": (

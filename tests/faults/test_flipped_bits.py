@@ -96,7 +96,6 @@ KINDS = {
     "run": Written(write_run, read_run),
     "trace": Written(cases.write_trace, lambda f: cases.read_trace(f / "trace.safetensors")),
     "probe": Written(cases.write_probe, lambda f: cases.read_probe(f / "probe.safetensors")),
-    "index": Written(lambda f: cases.write_index("", f), lambda f: cases.read_index(f / "x")),
     "report": Written(write_a_report, read_a_report),
 }
 

@@ -66,12 +66,6 @@ def line(pack: Callable[[bytes], bytes]) -> Callable[[], bytes]:
     return lambda: pack(b'{"text": "' + b"x" * MUCH)
 
 
-def array() -> bytes:
-    """A header of NumPy for more bytes than there are."""
-    said = b"{'descr': '<f2', 'fortran_order': False, 'shape': (9999999999, 99999, 4, 3), }\n"
-    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(said)) + said + b"\0" * 64
-
-
 def zstandard(data: bytes) -> bytes:
     return pa.compress(data, "zstd", asbytes=True)
 
@@ -87,7 +81,6 @@ HOSTILE = {
     "key twice": Hostile(_OURS, "twice", twice),
     "dtype and size": Hostile(_OURS, "", lambda: header({"a": entry(0, 8, "F16")}, b"\0" * 8)),
     "bad UTF-8": Hostile(_OURS, "", lambda: header(b'{"\xff": {}}')),
-    "npy of no size": Hostile("index 00000.vectors.npy", "damaged", array),
     "JSON that unfolds": Hostile("inseq zipped", "unfolds to more than", unfolding),
     "scores that unfold": Hostile("inseq old", "more than 160 bytes", scores),
     "gzip of one line": Hostile("table jsonl.gz", _LONG, line(lambda b: gzip.compress(b, 1))),

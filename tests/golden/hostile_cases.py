@@ -441,34 +441,6 @@ def read_errors(path: Path) -> Any:
     return "whole"
 
 
-def write_index(file: str, folder: Path) -> Path:
-    from flaxattn.store.token_index import TEXTS as TEXT_COLUMNS
-    from flaxattn.store.token_index import TOKENS, Contents, HeadIndexWriter
-
-    def columns(schema: Any, count: int) -> dict[str, Any]:
-        kinds = {"string": "a", "bool": False}
-        return {f.name: [kinds.get(str(f.type), 0)] * count for f in schema}
-
-    rng = np.random.default_rng(0)
-    vectors = rng.random((2, 2, 4, 3)).astype(np.float16)
-    strongest = np.zeros((2, 2, 4), np.int32)
-    writer = HeadIndexWriter(folder)
-    writer.add(Contents(columns(TEXT_COLUMNS, 2), columns(TOKENS, 5), vectors, strongest))
-    facts = {"kind": "head_output", "layers": [0, 1], "heads": [0, 1], "annotated": False}
-    writer.finish({**facts, "model": "m"})
-    return folder / file
-
-
-def read_index(path: Path) -> Any:
-    from flaxattn.store.token_index import open_head_index
-
-    index = open_head_index(path.parent)
-    tables = [index.table(0, which).to_pylist() for which in ("texts", "tokens")]
-    places = [(i, j) for i in (0, 1) for j in (0, 1)]
-    arrays = [plain(index.vectors(0, *p)) + plain(index.strongest(0, *p)) for p in places]
-    return tables, arrays, len(index), index.texts
-
-
 # What pages, recipes and other programs write
 
 
@@ -571,7 +543,6 @@ TABLES = (
     *("txt", "txt.gz", "tsv", "csv", "jsonl", "jsonl.gz", "jsonl.zst", "csv.gz"),
     *("parquet", "arrow", "feather"),
 )
-INDEX_FILES = ("index.json", "00000.texts.parquet", "00000.vectors.npy", "00000.strongest.npy")
 
 
 def case(write: Any, read: Any, *given: Any, **how: Any) -> Parser:
@@ -610,7 +581,6 @@ PARSERS: dict[str, Parser] = {
     "capture": Parser(write_capture, read_capture),
     **{f"store {file}": case(write_store, read_store, file, sealed=True) for file in STORE_FILES},
     "list of errors": Parser(write_errors, read_errors, sealed=True),
-    **{f"index {file}": case(write_index, read_index, file, sealed=True) for file in INDEX_FILES},
     "recipe": Parser(write_recipe, read_recipe),
     "state of a page": Parser(write_state, read_state),
     **{f"inseq {how}": case(write_inseq, read_inseq, how) for how in ("new", "old", "zipped")},

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from flaxattn.corpus.texts import Text
@@ -91,6 +92,7 @@ def trace(rng, kind="encoder", dtype="float16", number=0):
                 )
                 for name in ("query", "key", "value", "head_output")
             },
+            "hidden": rng.standard_normal((2, 1, n, 7), np.float32).astype(ml_dtypes.bfloat16),
         },
         "windows": lambda: windowed(rng, n, dtype),
     }[kind]()
@@ -155,7 +157,7 @@ def same(one: Trace, other: Trace) -> None:
         for name in ("layers", "heads", "implementation", "query_window", "key_window"):
             assert getattr(a, name) == getattr(b, name), (side, name)
         assert list(a.stats) == list(b.stats)
-        fields = ("weights", "scores", "query", "key", "value", "head_output")
+        fields = ("weights", "scores", "query", "key", "value", "head_output", "hidden")
         pairs = [(getattr(a, name), getattr(b, name)) for name in fields]
         for x, y in (*pairs, *((a.stats[name], b.stats[name]) for name in a.stats)):
             assert (x is None) == (y is None)

@@ -82,7 +82,7 @@ def close(a, b, atol=2e-6):
 CAPTURES = {
     "weights": Capture(weights=True),
     "statistics": STATS,
-    "everything": Capture(True, True, True, True, True, True, stats=("lse", "topk(3)", "argmax")),
+    "everything": Capture(*[True] * 7, stats=("lse", "topk(3)", "argmax")),
     "one head of one layer": Capture(weights=True, layers=(2,), heads=(1,)),
     "nothing": Capture(),
 }
@@ -117,6 +117,28 @@ def test_recorded_weights_are_what_the_projections_say(params):
     np.testing.assert_allclose(seen.weights, expected, atol=2e-5)
     mixed = np.einsum("lbhqk,lbkhd->lbqhd", seen.weights, seen.value)
     np.testing.assert_allclose(seen.head_output, mixed, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "seq2seq"])
+def test_hidden_states_are_the_outputs_of_the_layers(name, request):
+    model = request.getfixturevalue(name)
+    texts = [["the cat is sad", "a b"], ["a b", "the cat"]][: 1 + (name == "seq2seq")]
+    given = {n: a for n, a in model.read(*texts).given.items() if n != "key_classes"}
+    out = model(**given, output_hidden_states=True)
+    trace = model.trace(*texts, capture=Capture(hidden=True))
+    last = model.trace(*texts, capture=Capture(hidden=True, layers=(0,), vector_dtype="float16"))
+    for side, record in trace.sides.items():
+        if side == "cross":
+            assert record.hidden is None
+            continue
+        states = getattr(out, f"{side}_hidden_states", None) or out.hidden_states
+        # What leaves a decoder-only model, and an encoder-decoder, went through a normalization.
+        same = len(states) - 1 if name == "bert" else len(states) - 2
+        for layer in range(same):
+            np.testing.assert_allclose(record.hidden[layer], states[layer + 1], atol=1e-5)
+        first = last.sides[side].hidden
+        assert first.dtype == np.float16 and first.shape == record.hidden[:1].shape
+        np.testing.assert_allclose(first[0], record.hidden[0], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ EVERYTHING = fa.Capture(
     key=True,
     value=True,
     head_output=True,
+    hidden=True,
     stats=("entropy", "received", "topk(2)", "argmax", *SIEVES),
 )
 MAPS = fa.Capture(weights=True, stats=("entropy", "received", SIEVES[0]))

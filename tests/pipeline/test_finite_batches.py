@@ -28,6 +28,7 @@ CAPTURES = {
     "sieve": fa.Capture(stats=(fa.Sieve("next", offsets=(1, 1)),)),
     "query": fa.Capture(query=True),
     "head_output": fa.Capture(head_output=True),
+    "hidden": fa.Capture(hidden=True, vector_dtype="bfloat16"),
     "one head": fa.Capture(weights=True, heads=(1,), layers=(1,)),
     "window": fa.Capture(weights=True, query_window=(0, 2)),
 }

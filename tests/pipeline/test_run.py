@@ -61,8 +61,9 @@ def states(model: Any, reading: ReadingOptions, folder: Path) -> list[np.ndarray
 
 
 def index(model: Any, reading: ReadingOptions, folder: Path) -> list[np.ndarray]:
-    found = fa.index_heads(model, TEXTS, folder / "index", [0, 1], reading=reading)
-    return [np.asarray(found.vectors(0, layer, head)) for layer in (0, 1) for head in (0, 1)]
+    options = {"batch_tokens": reading.batch_tokens, "allow_nonfinite": reading.allow_nonfinite}
+    found = fa.index_heads(model, TEXTS, folder / "index", [0, 1], **options)
+    return [found.array("encoder.head_output", number) for number in range(len(TEXTS))]
 
 
 def fields(model: Any, reading: ReadingOptions, folder: Path) -> list[np.ndarray]:

@@ -28,12 +28,14 @@ EVERYTHING = Capture(
     key=True,
     value=True,
     head_output=True,
+    hidden=True,
     stats=("entropy", "received", "argmax", "topk(3)", SIEVE),
     dtype="float16",
 )
 CAPTURES = {
     "everything": EVERYTHING,
     "some layers and heads": dataclasses.replace(EVERYTHING, layers=(1,), heads=(0, 2)),
+    "vectors of two bytes": dataclasses.replace(EVERYTHING, vector_dtype="bfloat16"),
     "bytes": Capture(weights=True, dtype="uint8"),
     "a window": Capture(weights=True, query_window=(1, 4), key_window=(0, 2)),
 }

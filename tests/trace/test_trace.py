@@ -26,6 +26,7 @@ def full_trace():
         key=RNG.normal(size=(2, 3, 5, 4, 8)),
         value=RNG.normal(size=(2, 3, 5, 4, 8)),
         head_output=RNG.normal(size=(2, 3, 5, 4, 8)),
+        hidden=RNG.normal(size=(2, 3, 5, 7)),
         stats={
             "entropy": RNG.normal(size=(2, 3, 4, 5)),
             "received": RNG.normal(size=(2, 3, 4, 5)),
@@ -56,7 +57,7 @@ def test_one_sequence_has_its_real_positions_and_no_others(b):
     assert one.tokens == [[TOKENS[b][i] for i in real]]
     np.testing.assert_array_equal(one.encoder.weights, WEIGHTS[:, [b]][..., real, :][..., real])
     np.testing.assert_array_equal(one.encoder.scores, one.encoder.weights)
-    for name in ("query", "key", "value", "head_output"):
+    for name in ("query", "key", "value", "head_output", "hidden"):
         whole = getattr(trace.encoder, name)
         np.testing.assert_array_equal(getattr(one.encoder, name), whole[:, [b]][:, :, real])
     for name in ("entropy", "received", "topk_weights"):
@@ -213,6 +214,7 @@ def test_some_heads_of_a_record_have_every_field_of_theirs():
     for name in ("query", "key", "value", "head_output"):
         expected = getattr(record, name)[:, :, :, [3, 1]]
         np.testing.assert_array_equal(getattr(some, name), expected)
+    np.testing.assert_array_equal(some.hidden, record.hidden)
     for name, array in record.stats.items():
         np.testing.assert_array_equal(some.stats[name], array[:, :, [3, 1]])
     with pytest.raises(InputError, match="head 4"):
