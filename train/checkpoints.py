@@ -54,7 +54,7 @@ class Checkpoints:
         """Remove what a killed run left unfinished, and everything where the run is fresh."""
         self._eligible, self._average = eligible, average
         self._run, self._keep, self._folder = run, keep, run.checkpoints.absolute()
-        logging.getLogger("absl").addFilter(_told_once)
+        logging.getLogger("absl").addFilter(_not_from_orbax)
         if hasattr(asyncio_utils, _NEW_LOOP):  # versions of Orbax differ
             setattr(asyncio_utils, _NEW_LOOP, _run_to_end)
         self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
@@ -80,7 +80,7 @@ class Checkpoints:
         finally:
             with suppress(OSError):  # of a save that failed, which `wait` raises
                 self._orbax.close()
-            logging.getLogger("absl").removeFilter(_told_once)
+            logging.getLogger("absl").removeFilter(_not_from_orbax)
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, ascending."""
@@ -255,7 +255,7 @@ def _compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) 
         )
 
 
-def _told_once(record: logging.LogRecord) -> bool:
+def _not_from_orbax(record: logging.LogRecord) -> bool:
     """Keep Orbax's threads from printing an exception that `Checkpoints` raises with its file."""
     return not (record.exc_info and "orbax" in Path(record.pathname).parts)
 

@@ -363,13 +363,13 @@ def _by_distance(
             unseen = [d > left or -d > right for d in distances]
             turn = None if kind is None else turns[kind]
             for head, product in enumerate(products[layer]):
-                scores[layer, head] = eigenvalue_score(_turned(product, turn, len(distances)))
+                scores[layer, head] = eigenvalue_score(_rotated(product, turn, len(distances)))
             scores[layer, :, unseen] = np.nan
         found[side] = scores
     return found
 
 
-def _turned(
+def _rotated(
     product: Float[np.ndarray, "D D"], turn: Rotation | None, count: int
 ) -> Float[np.ndarray, "N D D"]:
     """The product behind which queries are rotated by N angles."""

@@ -119,7 +119,7 @@ def ablate(
     )
     if run.finish(report, as_json):
         effects, curve = report.result
-        _tell(effects, curve, out)
+        _print_result(effects, curve, out)
 
 
 def _kinds(measure: str, order: str | None) -> list[str]:
@@ -154,7 +154,7 @@ def model_head(model: str, head: str | None) -> str | None:
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 
-def _tell(effects: Any, curve: Any, out: Path) -> None:
+def _print_result(effects: Any, curve: Any, out: Path) -> None:
     if not math.isfinite(curve[0].loss):
         typer.echo("the loss is NaN or infinite, so cells that follow from it are blank")
         typer.echo(f"wrote {out.resolve()}")

@@ -91,10 +91,10 @@ def circuits(
         allow_nonfinite=allow_nonfinite,
     )
     if files := run.finish(report, as_json):
-        _tell(report.result, report.facts["composition"][kind], kind, files)
+        _print_result(report.result, report.facts["composition"][kind], kind, files)
 
 
-def _tell(
+def _print_result(
     found: "HeadCircuits", edges: Sequence[Mapping[str, Any]], kind: str, files: Sequence[Path]
 ) -> None:
     """Print the heads with the highest score of each kind, and the pairs that compose most."""

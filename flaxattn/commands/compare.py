@@ -112,7 +112,7 @@ def compare(
     )
     if run.finish(report, as_json):
         print_nonfinite(report.facts)
-        _tell(report.facts, out)
+        _print_result(report.facts, out)
 
 
 def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
@@ -137,7 +137,7 @@ def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
     return all(found)
 
 
-def _tell(facts: Mapping[str, Any], out: Path) -> None:
+def _print_result(facts: Mapping[str, Any], out: Path) -> None:
     from flaxattn.measures.role_changes import RoleChange, role_lines
 
     for row in facts["heads"][:5]:

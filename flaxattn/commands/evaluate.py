@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_arguments import cost, progress, read_lines, read_texts, tell_empty
+from flaxattn.commands.text_arguments import cost, progress, read_lines, read_texts, report_empty
 from flaxattn.commands.translate import (
     Batch,
     Beam,
@@ -119,7 +119,7 @@ def evaluate(
     if reference is not None and (hypothesis is not None or gold is None):
         settings = settings_of(beam, max_length, length_penalty)
         references = read_texts(reference)
-        translations = _told(
+        translations = _translations(
             hypothesis, model, source, references, batch, truncate, tokenize, settings
         )
         found = _scores(translations, references, tokenize, lowercase)
@@ -139,7 +139,7 @@ def evaluate(
         typer.echo(f"wrote {out.resolve()}")
 
 
-def _told(
+def _translations(
     hypothesis: Path | None,
     model: str | None,
     source: Path | None,
@@ -161,7 +161,7 @@ def _told(
         )
     lines = read_lines([source])
     check_bleu([text for _, text in lines], references, tokenize)
-    tell_empty(lines)
+    report_empty(lines)
     loaded = load(model)
     message = translation_cost(lines, loaded, settings["num_beams"], batch)
     with progress("translating", len(lines), message) as on_done:

@@ -235,7 +235,7 @@ def extract(
             workers=workers,
             allow_nonfinite=allow_nonfinite,
         )
-    _tell(report, dry_run, as_json)
+    _print_result(report, dry_run, as_json)
 
 
 def _paired(inputs: list[str], partners: list[str]) -> list[str] | list[tuple[str, str]]:
@@ -313,7 +313,7 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(report: "JobReport", dry_run: bool, as_json: bool) -> None:
+def _print_result(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     """Print the report of a job, as JSON or as a table."""
     facts = dataclasses.asdict(report)
     unknown = [name for name in facts if name.startswith("written")] if dry_run else ["free"]

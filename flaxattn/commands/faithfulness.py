@@ -104,11 +104,11 @@ def faithfulness(
         data=corpus.source,
     )
     if files := run.finish(report, as_json):
-        _tell(report.facts)
+        _print_result(report.facts)
         print_files(files)
 
 
-def _tell(facts: Mapping[str, Any]) -> None:
+def _print_result(facts: Mapping[str, Any]) -> None:
     table = Table(title=f"Faithfulness of attributions: means over {facts['texts']:,} texts")
     for name in ("kind", "gap", "95 % interval", "deletion", "insertion", "p"):
         table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)

@@ -78,11 +78,11 @@ def heads(
         seed=seed,
     )
     if files := run.finish(report, as_json):
-        _tell(report.result, alpha)
+        _print_result(report.result, alpha)
         print_files(files)
 
 
-def _tell(found: "HeadConcordance", alpha: float) -> None:
+def _print_result(found: "HeadConcordance", alpha: float) -> None:
     """Print the pairs of columns of different reports that agree most."""
     rows = [row for row in found.rows() if not row["same_report"]]
     table = Table(title=f"Agreement of reports on {len(found.heads)} heads of {found.model}")

@@ -86,8 +86,8 @@ def lens(
     loaded = from_pretrained(model, head=model_head(model, head))
     options = {"k": k, "truncate": truncate, "allow_nonfinite": allow_nonfinite}
     found: list[LogitLens] = []
-    said = cost(len(corpus.texts), loaded.name, "one forward pass, and the head on every layer")
-    with progress("reading states", len(corpus.texts), said) as on_done:
+    work = cost(len(corpus.texts), loaded.name, "one forward pass, and the head on every layer")
+    with progress("reading states", len(corpus.texts), work) as on_done:
         for one in iterate_lenses(loaded, corpus.texts, corpus.second, **options):
             found.append(one)
             on_done(1)

@@ -187,11 +187,11 @@ def patch(
         data=source,
     )
     if files := run.finish(report, as_json):
-        _tell(report.result)
+        _print_result(report.result)
         print_files(files)
 
 
-def _tell(found: "PatchReport") -> None:
+def _print_result(found: "PatchReport") -> None:
     """Print the largest effects."""
     request = found.request
     console = Console(highlight=False, soft_wrap=True)

@@ -196,7 +196,7 @@ def _identity(value: Any) -> Any:
 _NAMED = 6  # numbers or heads that are listed where there are many
 
 
-def tell(
+def print_report(
     facts: Mapping[str, Any],
     table: "Table",
     warnings: Sequence[str],

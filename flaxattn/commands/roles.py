@@ -70,7 +70,7 @@ def roles(
 
     Example: flaxattn roles treebank.conllu --relations all --lengths 20-40 -o ROLES
     """
-    from flaxattn.commands.report_run import ReportRun, tell
+    from flaxattn.commands.report_run import ReportRun, print_report
     from flaxattn.commands.text_corpus import head_source
     from flaxattn.measures.role_tests import Test
     from flaxattn.measures.specs import PAPER_RELATIONS, check_relations
@@ -98,7 +98,7 @@ def roles(
                 f"no text has a tree, so no head was tested for {', '.join(chosen)}; "
                 "give sentences with trees, a file in .conllu"
             )
-        tell(report.facts, _table(report.result), notes, files)
+        print_report(report.facts, _table(report.result), notes, files)
 
 
 def control_notes(found: dict[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ def stats(
 
     Example: flaxattn stats STORE --side encoder -o STATS
     """
-    from flaxattn.commands.report_run import ReportRun, tell
+    from flaxattn.commands.report_run import ReportRun, print_report
     from flaxattn.commands.text_corpus import head_source
     from flaxattn.reports.stats import stats_report
 
@@ -60,7 +60,7 @@ def stats(
     source, texts = head_source(request, run.progress)
     report = stats_report(source, texts, seed=seed, compared=compared, **request.reported())
     if files := run.finish(report, as_json):
-        tell(report.facts, _table(report.result), _patterns(report.facts["labels"]), files)
+        print_report(report.facts, _table(report.result), _patterns(report.facts["labels"]), files)
 
 
 def _table(tally: "ScoreAccumulator") -> Table:

@@ -46,7 +46,7 @@ def info(
 
     opened = open_store(store)
     facts = describe(opened) if example is None else describe_text(opened, example)
-    _tell(facts, as_json, str(store) if example is None else f"example {example}")
+    _print_result(facts, as_json, str(store) if example is None else f"example {example}")
 
 
 @app.command()
@@ -194,7 +194,7 @@ def _extent(sizes: Sequence[int]) -> str:
     return f"{len(sizes):,} shards, {readable_size(sum(sizes))}"
 
 
-def _tell(facts: dict[str, Any], as_json: bool, title: str) -> None:
+def _print_result(facts: dict[str, Any], as_json: bool, title: str) -> None:
     """Facts as JSON or as a table; lists of records as tables of their own."""
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

@@ -17,7 +17,7 @@ from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
 
 _STDIN = "standard input"
-Seen = Callable[[int], object]
+OnDone = Callable[[int], object]
 
 
 def read_lines(files: Sequence[Path]) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def read_texts(path: Path) -> list[str]:
     return [text for _, text in read_lines([path])]
 
 
-def tell_empty(lines: Sequence[tuple[str, str]]) -> None:
+def report_empty(lines: Sequence[tuple[str, str]]) -> None:
     """Say on standard error which lines are empty."""
     empty = [where for where, text in lines if not text.strip()]
     if empty:
@@ -61,7 +61,7 @@ def cost(count: int, name: str, work: str, unit: str = "texts") -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None, message: str) -> Iterator[Seen]:
+def progress(what: str, total: int | None, message: str) -> Iterator[OnDone]:
     """Progress of a single stage on standard error."""
     from flaxattn.pipeline.progress_reporter import ProgressReporter
 

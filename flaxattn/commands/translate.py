@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flaxattn.commands.text_arguments import Seen, cost, progress, read_lines, tell_empty
+from flaxattn.commands.text_arguments import OnDone, cost, progress, read_lines, report_empty
 from flaxattn.errors import InputError
 from flaxattn.files import check_writable, write_text
 
@@ -85,7 +85,7 @@ def translate(
         raise InputError("every line is empty\n--view shows the first that is not")
     loaded = load(model)
     settings = {**settings_of(beam, max_length, length_penalty), "num_return_sequences": n_best}
-    tell_empty(lines)
+    report_empty(lines)
     message = translation_cost(lines, loaded, beam, batch)
     with progress("translating", len(lines), message) as on_done:
         if align:
@@ -150,7 +150,7 @@ def translated(
     lines: Sequence[tuple[str, str]],
     batch: int,
     truncate: bool,
-    on_done: Seen,
+    on_done: OnDone,
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print."""
@@ -175,7 +175,7 @@ def _aligned(
     lines: Sequence[tuple[str, str]],
     batch: int,
     truncate: bool,
-    on_done: Seen,
+    on_done: OnDone,
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print: a translation, a tab, and its alignment."""

@@ -423,10 +423,10 @@ def _write(
     if figure is not None:
         drawn = _drawn(view, trace, layers if layer is None else [layer], requested, drawn_beside)
     page.save(out)
-    _tell(out)
+    _print_result(out)
     if figure is not None:
         _named("flaxattn.save_figure")(drawn, figure)
-        _tell(figure)
+        _print_result(figure)
 
 
 def _drawn(
@@ -472,21 +472,21 @@ def _compare(
     )
     assert out is not None
     page.save(out)
-    _tell(out)
+    _print_result(out)
     if figure is not None:
         import matplotlib
 
         matplotlib.use("Agg")
         drawn = _named("flaxattn.plot_compare")(*pair, side=chosen["side"], names=names)
         _named("flaxattn.save_figure")(drawn, figure)
-        _tell(figure)
+        _print_result(figure)
 
 
 def _numbered(path: Path, number: int | None) -> Path:
     return path if number is None else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def _tell(path: Path) -> None:
+def _print_result(path: Path) -> None:
     from flaxattn.files import readable_size
 
     typer.echo(f"wrote {path.resolve()} ({readable_size(path.stat().st_size)})")

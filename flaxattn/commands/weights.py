@@ -81,7 +81,7 @@ def weights(
         data=corpus.source,
     )
     files = run.save(report)
-    _tell(report.facts["heads"], report.facts["refused"], files)
+    _print_result(report.facts["heads"], report.facts["refused"], files)
 
 
 def _cell(name: str, values: list[float]) -> str:
@@ -90,7 +90,7 @@ def _cell(name: str, values: list[float]) -> str:
     return f"{np.mean(values):.2f}" if name == "entropy" else f"{np.mean(values):.0%}"
 
 
-def _tell(means: list[dict[str, Any]], refused: dict[str, str], files: list[Path]) -> None:
+def _print_result(means: list[dict[str, Any]], refused: dict[str, str], files: list[Path]) -> None:
     table = Table(title="Attribution maps: means over heads and texts")
     for name in ("kind", "side", *_SHOWN):
         table.add_column(name, justify="left" if name in ("kind", "side") else "right")

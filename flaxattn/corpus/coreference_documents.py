@@ -122,7 +122,7 @@ class Opened:
         self._open: dict[str, list[int]] = {}
 
     def take(self, word: int, bracket: Sequence[Bracket]) -> str | None:
-        """Take in what a word says."""
+        """Add the brackets of a word."""
         for entity, opens, closes in bracket:
             if opens:
                 self._open.setdefault(entity, []).append(word)

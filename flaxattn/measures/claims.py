@@ -67,7 +67,7 @@ class Evidence:
         scores: Float[np.ndarray, "T L H"],
         texts: Int[np.ndarray, " T"] | Sequence[int],
     ) -> None:
-        """Take in what some texts say."""
+        """Add the scores of some texts."""
         order = np.argsort(texts)
         numbers = np.asarray(texts, np.int64)[order]
         left = np.asarray(scores, np.float64)[order]
@@ -82,7 +82,7 @@ class Evidence:
             self._put(claim, _Best(*(np.stack(part) for part in zip(*found, strict=True))))
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in."""
+        """Add everything that another one holds."""
         for claim, best in other._best.items():
             self._put(claim, best)
 

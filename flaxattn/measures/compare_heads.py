@@ -84,7 +84,9 @@ class Comparison:
         for one, other in [(first, second)] if len(first) == 1 else zip(first, second, strict=True):
             ours, theirs = one.sides, other.sides
             held = [side for side in ours if _comparable(side, ours, theirs)]
-            differing = {side: _told(ours[side], theirs[side]) for side in ours if side in theirs}
+            differing = {
+                side: _in_both(ours[side], theirs[side]) for side in ours if side in theirs
+            }
             differing = {
                 side: names for side, names in differing.items() if names and side not in held
             }
@@ -106,7 +108,7 @@ class Comparison:
         return found
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in.
+        """Add everything that another one holds.
 
         Args:
             other: Another one of the same heads; unchanged.
@@ -278,7 +280,7 @@ class Comparison:
         claimed = own is not None and bool(changed[side][place])
         roles = self._roles(side, place)
         moved = [n for n, name in ROLES.items() if name in roles and roles[0] != roles[1]]
-        marked = [n in significant and bool(_apart(ends[side, n], place)) for n in moved]
+        marked = [n in significant and bool(_is_change(ends[side, n], place)) for n in moved]
         low, high = ends.get((side, "divergence"), (None, None))
         return HeadChange(
             side=side,
@@ -305,12 +307,12 @@ def _put(found: dict[tuple[str, str], Moments], key: tuple[str, str], moments: M
     found[key] = moments if before is None else merged(before, moments)
 
 
-def _apart(ends: tuple[np.ndarray, np.ndarray], place: tuple[int, ...]) -> bool:
+def _is_change(ends: tuple[np.ndarray, np.ndarray], place: tuple[int, ...]) -> bool:
     """Return whether the interval of a head lies on one side of 0."""
     return bool(excludes_zero(ends[0][place], ends[1][place]))
 
 
-def _told(one: AttentionRecord, other: AttentionRecord) -> list[str]:
+def _in_both(one: AttentionRecord, other: AttentionRecord) -> list[str]:
     """Statistics of queries that both have."""
     return [name for name in one.stats if name in other.stats and name not in _NO_MEAN]
 

@@ -333,7 +333,7 @@ class PairExamples:
         self._weighed: dict[tuple[str, str], list[_Weighed]] = {}
 
     def add(self, side: str, text: int, gold: GoldPairs, record: AttentionRecord) -> None:
-        """Take in the gold pairs of one claim in one text."""
+        """Add the gold pairs of one claim in one text."""
         heads = self._heads.get((side, gold.name))
         if not heads or not gold.pairs:
             return

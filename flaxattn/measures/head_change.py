@@ -92,13 +92,13 @@ class PairedTexts:
         self._count = 0
 
     def add(self, values: Float[np.ndarray, "L H"]) -> None:
-        """Take in a text."""
+        """Add a text."""
         self._values.append(np.asarray(values, np.float32))
         self._count += 1
         self._drop()
 
     def merge(self, other: Self) -> None:
-        """Take in all texts of another one."""
+        """Add all texts of another one."""
         self._values.extend(other._values)
         self._count += other._count
         self._drop()

@@ -99,11 +99,11 @@ class Pairs:
     def add(
         self, divergences: Float[np.ndarray, "T N N"], beginnings: Float[np.ndarray, "T N P P"]
     ) -> None:
-        """Take in some texts."""
+        """Add some texts."""
         self._put(moments_of(np.asarray(divergences, np.float64)), np.asarray(beginnings))
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in."""
+        """Add everything that another one holds."""
         self._put(other.moments, other.beginnings)
 
     def _put(self, moments: Moments, beginnings: np.ndarray) -> None:

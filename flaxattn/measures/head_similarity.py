@@ -96,7 +96,7 @@ class MeanDistances:
         self._known: Int[np.ndarray, " P"] = np.zeros(0, int)
 
     def add(self, weights: Float[np.ndarray, "N Q K"]) -> None:
-        """Take in a text, unless it would cost too much."""
+        """Add a text, unless it would cost too much."""
         count, queries, keys = weights.shape
         terms = count * count * queries * keys // 2
         if self.texts and self._terms + terms > TERMS:
@@ -161,7 +161,7 @@ def head_map(distances: Float[np.ndarray, " P"]) -> HeadMap:
         if now > best - _ENOUGH:
             break
         points, best = moved, now
-    return HeadMap(_turned(points), best)
+    return HeadMap(_oriented(points), best)
 
 
 def stress(distances: Float[np.ndarray, " P"], points: Float[np.ndarray, "N 2"]) -> float:
@@ -191,7 +191,7 @@ def _majorised(
     return (ratio.sum(1)[:, None] * points - ratio @ points) / len(wanted)
 
 
-def _turned(points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def _oriented(points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Along the axes of largest spread; the point furthest along each one is on its positive side.
 
     The first of several points that are equally far decides.

@@ -256,7 +256,7 @@ class ScoreAccumulator(ResultTable):
         return tally
 
     def add(self, scores: Scores) -> None:
-        """Take in some texts.
+        """Add some texts.
 
         Args:
             scores: Scores of the same model.
@@ -276,7 +276,7 @@ class ScoreAccumulator(ResultTable):
         self.merge(one)
 
     def merge(self, other: Self) -> None:
-        """Take in all that another tally took in.
+        """Add everything that another tally holds.
 
         Args:
             other: Another one of the same model; unchanged.

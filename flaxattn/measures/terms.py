@@ -86,19 +86,19 @@ def add_tree(
     for name, arcs, others in related(layout, options):
         for side in ("governor", "dependent"):
             role = f"{side}({name})"
-            words = _seen([ends(arc, side) for arc in arcs], layout, reach)
+            words = _visible([ends(arc, side) for arc in arcs], layout, reach)
             if not words:
                 continue
             lifts = _lifts(words, layout, place, visible)
             terms.pairs[ScoreSpec("score", role)] = lifts
             terms.pairs[ScoreSpec("mass", role)] = _masses(words, layout, place)
             terms.ceilings[role] = _highest(words, layout, visible)
-            if drawn := _seen([ends(arc, side) for arc in others], layout, reach):
+            if drawn := _visible([ends(arc, side) for arc in others], layout, reach):
                 terms.pairs[ScoreSpec("control", role)] = _lifts(drawn, layout, place, visible)
     arcs = layout.linked("any", UNIVERSAL_RELATIONS)
     both = [ends(arc, side) for arc in arcs for side in ("governor", "dependent")]
     known = sum(1 for word in layout.words if word)
-    if (linked := _seen(both, layout, reach)) and known:
+    if (linked := _visible(both, layout, reach)) and known:
         factor = len(linked) / known
         masses = _masses(linked, layout, None)
         terms.pairs[ScoreSpec("mean", "dependency")] = [(i, j, c * factor) for i, j, c in masses]
@@ -116,7 +116,7 @@ def add_hits(terms: Terms, name: str, arcs: Sequence[Arc], layout: PositionLabel
         terms.offsets[role] = [j - i for i, j in words]
 
 
-def _seen(
+def _visible(
     words: Sequence[tuple[int, int]], layout: PositionLabels, reach: KeyRange
 ) -> list[tuple[int, int]]:
     """Pairs of words of which the first sees the second."""
@@ -152,7 +152,7 @@ def _unrelated(
     free = [word for word in places if (word, word + offset) not in links]
     while free:
         word = free.pop(int(draws.integers(len(free))))
-        if layout.apart(word, word + offset):
+        if layout.disjoint(word, word + offset):
             return Arc(word, word + offset, "")
     return None
 

@@ -162,7 +162,7 @@ def extract(
         capture: What to keep, of which layers and heads.
         truncate: Whether a text over the model's limit is cut, which its trace records in
             `truncated`; otherwise it is an error.
-        reduce: Takes in every trace; its `offsets` need not be captured.
+        reduce: Receives every trace; its `offsets` need not be captured.
         batch_tokens: Positions of a batch, padding counted.
         mesh: Devices with an axis "data" that share every batch.
         devices: Devices to make such a mesh of; default all of this process.

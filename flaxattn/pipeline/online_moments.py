@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means over a corpus that keep no map: count, mean and M2 per layer, head and statistic.
 
-`OnlineMoments` takes in traces one after the other; two of them merge to what one would be that had
-taken in both (Chan, Golub & LeVeque 1979), whatever the order. Float64 on the host; jax is not
-used.
+`OnlineMoments` adds traces one after the other. Two of them merge to the moments of all their
+traces (Chan, Golub & LeVeque 1979), in any order. Float64 on the host; jax is not used.
 """
 
 from collections.abc import Sequence
@@ -88,8 +87,8 @@ class OnlineMoments:
     16
 
     Args:
-        kinds: `statistics` takes in every statistic of a trace but argmax and topk_indices, one
-            observation per real query (`received`: per key); `offsets` takes in the weights, one
+        kinds: `statistics` covers every statistic of a trace but argmax and topk_indices, one
+            observation per real query (`received`: per key); `offsets` covers the weights, one
             observation per query and key, grouped by key position minus query position. A key
             that a causal mask hides counts, with weight 0.
 
@@ -108,7 +107,7 @@ class OnlineMoments:
         self._found: dict[tuple[str, str], _Block] = {}  # by side and statistic
 
     def add(self, trace: Trace) -> None:
-        """Take in every sequence of a trace, without its padding.
+        """Add every sequence of a trace, without its padding.
 
         Args:
             trace: With statistics, weights or both, according to the kinds.
@@ -124,7 +123,7 @@ class OnlineMoments:
                     self._add_weights(side, record)
 
     def merge(self, other: "OnlineMoments") -> None:
-        """Take in all that another one took in.
+        """Add everything that another one holds.
 
         Args:
             other: Another one, of any kinds; unchanged.

@@ -169,8 +169,8 @@ class PretrainedBert(Pretrained):
     def _reading(self, encoded: TokenBatch, texts: list[tuple[str, ...]]) -> TokenizedTexts:
         """Inputs of the model and text fields of a trace, from tokens."""
         config = self.config
-        told_apart = config.variant.tokenized_types or config.type_vocab_size == 1
-        kinds = encoded.token_type_ids if told_apart else np.zeros_like(encoded.token_type_ids)
+        has_segments = config.variant.tokenized_types or config.type_vocab_size == 1
+        kinds = encoded.token_type_ids if has_segments else np.zeros_like(encoded.token_type_ids)
         given = {
             "input_ids": encoded.input_ids,
             "attention_mask": encoded.attention_mask,

@@ -85,7 +85,7 @@ class Dependencies(HeadCounts[WordMaps]):
         self.offsets: dict[_Question, Counter[int]] = {}
 
     def add(self, item: WordMaps) -> None:
-        """Take in a sentence. A relation counts with its subtype and without, and as `any`.
+        """Add a sentence. A relation counts with its subtype and without, and as `any`.
 
         Args:
             item: Item of the same model.
@@ -107,7 +107,7 @@ class Dependencies(HeadCounts[WordMaps]):
                     self.offsets.setdefault(question, Counter())[governor - place] += 1
 
     def merge(self, other: Self) -> None:
-        """Take in all that another one took in.
+        """Add everything that another one holds.
 
         Args:
             other: Another one of the same model; unchanged.

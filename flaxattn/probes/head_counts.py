@@ -38,7 +38,7 @@ class HeadCounts(Generic[Item]):
         return found
 
     def add(self, item: Item) -> None:
-        """Take in an item.
+        """Add an item.
 
         Args:
             item: Item of the same model.

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError
 from flaxattn.measures.significance import ratio_interval
-from flaxattn.probes.parsing_probe import check_apart
+from flaxattn.probes.parsing_probe import check_disjoint
 from flaxattn.probes.word_states import WordStates
 
 Labels = Callable[[WordStates], list[str | None]]
@@ -281,7 +281,7 @@ def judge_labels(
     watch: Callable[[int], object] = lambda count: None,
 ) -> LabelJudged:
     """Fit a linear probe to each hidden state, judge it on other sentences, and say its worth."""
-    check_apart(train, test)
+    check_disjoint(train, test)
     labels = word_labels(what)
     control = control_labels(train, labels, seed)
     every = min(_HELD_OUT, len(train))

@@ -137,7 +137,7 @@ class Coreference(HeadCounts[MentionScores]):
         self.neither = 0
 
     def add(self, item: MentionScores) -> None:
-        """Take in a mention."""
+        """Add a mention."""
         self.of_heads(item.layers, item.heads)
         if not item.right:
             self.neither += 1

@@ -307,7 +307,7 @@ def judge_parsing(
         InputError: If more than a tenth of `test` are in `train` (counting sentences of 5 words
             and more), or there are none.
     """
-    check_apart(train, test)
+    check_disjoint(train, test)
     probe = fit_parsing_probe(train, penalty=penalty)
     task = control_task(seed)
     control = fit_parsing_probe(train, penalty=penalty, targets=task)
@@ -341,7 +341,7 @@ class Typed(Protocol):
         ...
 
 
-def check_apart(train: Sequence[Typed], test: Sequence[Typed]) -> None:
+def check_disjoint(train: Sequence[Typed], test: Sequence[Typed]) -> None:
     """Refuse to judge a probe on what it was fitted to."""
     if not train or not test:
         raise InputError(

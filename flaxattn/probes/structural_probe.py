@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.stats import rankdata
 
 from flaxattn.errors import InputError
-from flaxattn.probes.parsing_probe import check_apart
+from flaxattn.probes.parsing_probe import check_disjoint
 from flaxattn.probes.word_states import (
     TreeMetric,
     WordStates,
@@ -310,7 +310,7 @@ def _mean_losses(
 LENGTHS = range(5, 51)
 """Words of sentences over which correlations are averaged."""
 _HELD_OUT = 10  # one sentence of so many says when to stop
-Said = Callable[[WordStates], tuple[Any, Any]]
+Predict = Callable[[WordStates], tuple[Any, Any]]
 """Distances and depths predicted for a sentence."""
 
 
@@ -394,13 +394,13 @@ def plain(scores: StructuralScores) -> dict[str, Any]:
 
 
 def structural_scores(
-    said: Said, texts: Sequence[WordStates], metric: Metric = gold_metric
+    predict: Predict, texts: Sequence[WordStates], metric: Metric = gold_metric
 ) -> StructuralScores:
     """Compare what is said of sentences with what should be. Cost: W² log W per sentence."""
     right = edges = roots = rooted = 0
     by_length: dict[int, list[tuple[float, float]]] = {}
     for words in texts:
-        (distances, depths), wanted = said(words), metric(words)
+        (distances, depths), wanted = predict(words), metric(words)
         counted = ~words.punctuation
         gold = _edges(wanted.distances, counted)
         right += len(gold & spanning_edges(distances, counted))
@@ -451,7 +451,7 @@ def judge_structural(
     watch: Callable[[int], object] = lambda count: None,
 ) -> StructuralJudged:
     """Fit structural probes to some sentences and evaluate them on others."""
-    check_apart(train, test)
+    check_disjoint(train, test)
     fitting = fitting or Fitting()
 
     def fitted(texts: Sequence[WordStates], metric: Metric = gold_metric) -> list[StructuralProbe]:

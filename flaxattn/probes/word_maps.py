@@ -127,7 +127,7 @@ def _tree(layout: PositionLabels, kept: list[int]) -> tuple[Int[np.ndarray, " W"
     governors, relations = np.full(len(kept), ROOT), [""] * len(kept)
     for arc in layout.arcs:
         if arc.dependent in places:
-            known = layout.apart(arc.dependent, arc.governor)
+            known = layout.disjoint(arc.dependent, arc.governor)
             place = places[arc.dependent]
             governors[place] = places[arc.governor] if known else UNKNOWN
             relations[place] = arc.relation

@@ -288,19 +288,19 @@ class Shard:
         tokens, text, row = self.tokens(example), self._text(example), self.row(example)
         with consistent(self.folder / TEXTS):
             sides = {
-                side: self._seen(side, example, row, tokens, text[f"{side}_implementation"], whole)
+                side: self._record(side, example, row, tokens, text, whole)
                 for side in SIDES
                 if side in self.sides
             }
         return dataclasses.replace(self._metadata(tokens, text), **sides)
 
-    def _seen(
+    def _record(
         self,
         side: str,
         example: int,
         row: Mapping[str, int],
         tokens: Mapping[str, pa.Table],
-        implementation: str,
+        text: Mapping[str, Any],
         whole: Mapping[str, np.ndarray] | None,
     ) -> AttentionRecord:
         """The record of one side."""
@@ -322,7 +322,7 @@ class Shard:
             stats=stats,
             layers=tuple(facts["layers"]),
             heads=tuple(facts["heads"]),
-            implementation=implementation,
+            implementation=text[f"{side}_implementation"],
             scale=facts.get("scale"),
             sliding_windows=windows_from_json(facts.get("sliding_windows", ())),
             **windows,

@@ -93,10 +93,10 @@ class PositionLabels:
             arc
             for arc in self.arcs
             if (arc.relation in names or arc.relation.split(":")[0] in names)
-            and self.apart(arc.dependent, arc.governor)
+            and self.disjoint(arc.dependent, arc.governor)
         ]
 
-    def apart(self, word: int, other: int) -> bool:
+    def disjoint(self, word: int, other: int) -> bool:
         """Return whether two annotated words have tokens, none of them in common."""
         one, two = self.words[word], self.words[other]
         return bool(one) and bool(two) and (one[-1] < two[0] or two[-1] < one[0])

@@ -334,13 +334,13 @@ def _check_tokens(
     if [[shape[3]], [shape[4]]] != counts or {len(queries), len(keys)} != {shape[1]}:
         raise InputError(
             f"{side}: its weights are of {shape[1]} sequences, {shape[3]} queries by {shape[4]} "
-            f"keys;\nreceived tokens of {len(queries)} sequences of length {_told(counts[0])} that "
-            f"attend to {len(keys)} of length {_told(counts[1])}.\n"
+            f"keys;\nreceived tokens of {len(queries)} sequences of length {_lengths(counts[0])} "
+            f"that attend to {len(keys)} of length {_lengths(counts[1])}.\n"
             "Give one list of tokens per sequence, padding and special tokens too."
         )
 
 
-def _told(counts: Sequence[int]) -> str:
+def _lengths(counts: Sequence[int]) -> str:
     return " and ".join(map(str, counts)) or "0"
 
 

@@ -65,16 +65,16 @@ def read_header(path: Path) -> TensorHeader:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")
-        said = file.read(length) if length <= _HEADER_LIMIT else b""
+        text = file.read(length) if length <= _HEADER_LIMIT else b""
     if size < _LENGTH or length > size - _LENGTH:
         raise CheckpointError(_damaged(path, f"its header does not fit in {size} bytes", size))
     if length > _HEADER_LIMIT:
         raise CheckpointError(_damaged(path, f"its header claims {length} bytes", size))
-    if (count := said.count(b'"dtype"')) > _MOST_TENSORS:
+    if (count := text.count(b'"dtype"')) > _MOST_TENSORS:
         raise CheckpointError(_damaged(path, f"its header claims {count} tensors", size))
     try:
         with safetensors.safe_open(path, framework="np"):  # checks dtypes, shapes and offsets
-            header = json.loads(said, object_pairs_hook=_unique)  # others take either one of two
+            header = json.loads(text, object_pairs_hook=_unique)  # others take either one of two
         _check_names(header)
         metadata = header.pop("__metadata__", None) or {}
         tensors = {name: _stored(entry) for name, entry in header.items()}

@@ -58,8 +58,8 @@ class Second:
             one, other = found[side].heads, ours[side].heads
             if one != other:
                 raise InputError(
-                    f"The two traces differ in the heads of {side}: {_told(one)} and "
-                    f"{_told(other)}.\nCapture the same heads in both."
+                    f"The two traces differ in the heads of {side}: {_listed(one)} and "
+                    f"{_listed(other)}.\nCapture the same heads in both."
                 )
         return kept
 
@@ -138,7 +138,7 @@ def without_vectors(trace: Trace) -> Trace:
     return dataclasses.replace(trace, **bare)
 
 
-def told_divergence(
+def divergence_caption(
     missing: Mapping[tuple[str, int, int], int], texts: int, names: Sequence[str]
 ) -> str:
     """Describe what the divergence of heads was measured on, and which heads it leaves out."""
@@ -170,5 +170,5 @@ def _numbers(row: HeadDivergence) -> dict[str, float]:
     return {name: round(value, 5) for name, value in values.items() if math.isfinite(value)}
 
 
-def _told(heads: Sequence[int]) -> str:
+def _listed(heads: Sequence[int]) -> str:
     return ", ".join(map(str, heads))

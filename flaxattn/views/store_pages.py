@@ -23,7 +23,7 @@ from flaxattn.views.page import Page, add_data, build_page
 from flaxattn.views.payloads.page_encoding import ERROR, visible
 from flaxattn.views.payloads.page_state import check_state
 from flaxattn.views.payloads.side_payload import check_side
-from flaxattn.views.second_trace import told_divergence
+from flaxattn.views.second_trace import divergence_caption
 from flaxattn.views.store_document import BackgroundJobs, Progress, message_page, waiting_page
 from flaxattn.views.texts_page import (
     PAGE,
@@ -218,7 +218,7 @@ def open_corpora(
     most = ", ".join(f"{number} ({value:.3f})" for number, value in found.most)
     note = f"Divergence in nats, a mean over {found.texts:,} texts. Those that differ most: {most}."
     summary = f"atlas view of two: {found.texts:,} texts"
-    message = told_divergence(found.left_out, found.texts, names)
+    message = divergence_caption(found.left_out, found.texts, names)
     beside = {"names": [visible(name) for name in names], "measured_by": {"divergence": message}}
     return _page(" and ".join(names), sides, start, note, summary, **beside)
 

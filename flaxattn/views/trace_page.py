@@ -53,7 +53,7 @@ from flaxattn.views.payloads.weight_payload import (
     read_kinds,
     shape_kinds,
 )
-from flaxattn.views.second_trace import Second, claimed_changes, told_divergence
+from flaxattn.views.second_trace import Second, claimed_changes, divergence_caption
 
 Theme = Literal["auto", "light", "dark"]
 TITLES = {
@@ -148,7 +148,7 @@ def open_page(
             for row in shaped.pop("missing", ())
         }
         if missing or len(inputs) > 1:
-            message = told_divergence(missing, len(inputs), second.names)
+            message = divergence_caption(missing, len(inputs), second.names)
             payload["measured_by"] = description | {"divergence": message}
         payload["names"] = [visible(name) for name in second.names]
         others = (second.trace[b] for b in taken)

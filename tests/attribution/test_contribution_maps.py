@@ -46,11 +46,11 @@ def test_norms_are_lengths_of_weighed_vectors(trace, projections):
 
 
 def test_norms_are_of_the_layers_and_heads_that_were_captured(trace, projections):
-    seen = trace.encoder
+    record = trace.encoder
     part = dataclasses.replace(
-        seen,
-        weights=seen.weights[1:, :, 1:],
-        value=seen.value[1:, :, :, 1:],
+        record,
+        weights=record.weights[1:, :, 1:],
+        value=record.value[1:, :, :, 1:],
         layers=(1, 2),
         heads=(1,),
     )
@@ -86,6 +86,6 @@ def test_what_is_missing_is_told_in_three_lines(trace, projections):
         (bare, {"names": ["effective"]}, "this trace holds none beside weights."),
         (trace, {"names": ["norm"], "projections": small}, "The projections have 2 layers"),
     ]:
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as caught:
             fa.contributions(given, **request)
-        assert message in str(told.value) and len(str(told.value).splitlines()) <= 3
+        assert message in str(caught.value) and len(str(caught.value).splitlines()) <= 3

@@ -38,10 +38,10 @@ def layers(dense, ids):
 
 @pytest.mark.slow
 def test_what_the_model_records(gemma, layers):
-    seen = gemma.trace(TEXT, capture=Capture(weights=True, value=True))[0].decoder
+    record = gemma.trace(TEXT, capture=Capture(weights=True, value=True))[0].decoder
     for number, layer in enumerate(layers):
-        np.testing.assert_allclose(seen.weights[number, 0], layer.weights, atol=2e-5)
-        np.testing.assert_allclose(seen.value[number, 0], layer.value, atol=2e-5)
+        np.testing.assert_allclose(record.weights[number, 0], layer.weights, atol=2e-5)
+        np.testing.assert_allclose(record.value[number, 0], layer.value, atol=2e-5)
 
 
 @pytest.mark.slow

@@ -224,7 +224,7 @@ def test_a_turned_score_is_the_score_of_the_model() -> None:
     _, state = model.module.clone(capture=Capture(query=True, key=True)).apply(
         {"params": model.params}, ids, mutable=["intermediates"]
     )
-    seen = fa.Trace.from_variables(state).decoder
+    record = fa.Trace.from_variables(state).decoder
     x = wide(model.params["model"]["words"]["embedding"])[9]
     x = x / np.sqrt((x * x).mean() + 1e-6)
     layers = model.params["model"]["decoder"]["layers"]
@@ -233,7 +233,10 @@ def test_a_turned_score_is_the_score_of_the_model() -> None:
         raw = dense(layers, 0, head, 4)
         for distance in range(5):
             form = norm @ raw.query @ turn(distance, 8, 100.0) @ raw.key.T @ norm
-            query, key = wide(seen.query)[0, 0, 5, head], wide(seen.key)[0, 0, 5 - distance, head]
+            query, key = (
+                wide(record.query)[0, 0, 5, head],
+                wide(record.key)[0, 0, 5 - distance, head],
+            )
             assert query @ key == pytest.approx(x @ form @ x, abs=1e-4)
 
 

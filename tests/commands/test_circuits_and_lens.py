@@ -46,17 +46,17 @@ def test_a_report_of_circuits_can_be_read_again(tmp_path: Path, typed: Typed) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--kind", "keys"), "choose one of query, key, value"),
         (("--distances", "0,x"), "is not a list of numbers"),
     ],
 )
 def test_options_of_circuits_are_checked(
-    words: tuple[str, str], told: str, tmp_path: Path, typed: Typed
+    words: tuple[str, str], message: str, tmp_path: Path, typed: Typed
 ) -> None:
     code, _, err = typed("circuits", *words, "--out", str(tmp_path / "report"))
-    assert code == 2 and told in err and not (tmp_path / "report").exists()
+    assert code == 2 and message in err and not (tmp_path / "report").exists()
 
 
 @pytest.mark.slow

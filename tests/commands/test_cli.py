@@ -19,8 +19,8 @@ from flaxattn.pipeline import progress_reporter
 def run(capsys, *words):
     """Exit code, standard output and standard error."""
     code = cli.main(list(words))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 def test_version_and_help(capsys):

@@ -57,8 +57,8 @@ def test_compare_finds_the_head_that_changed(
     typed: Run, corpus: Path, small: Path, changed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    code, said, _ = typed("compare", small, changed, corpus, "-o", out, "--alpha", 0.2)
-    assert code == 0 and said.startswith("encoder 1.2")
+    code, printed, _ = typed("compare", small, changed, corpus, "-o", out, "--alpha", 0.2)
+    assert code == 0 and printed.startswith("encoder 1.2")
     report = json.loads((out / "compare.json").read_text())
     first, *others = report["heads"]
     assert (first["layer"], first["head"]) == (1, 2) and first["divergence"] > 1e-3
@@ -68,7 +68,7 @@ def test_compare_finds_the_head_that_changed(
     assert report["data"]["texts"] == 3
     changes = report["roles"]["changes"]
     assert {"local", "cls", "sep"} <= {change["role"] for change in changes}
-    assert "local: heads by layer" in said and report["roles"]["test"]["tau"] == 3
+    assert "local: heads by layer" in printed and report["roles"]["test"]["tau"] == 3
     by_layer = [row["divergence"] for row in report["layers"]["encoder"]]
     assert by_layer[1] == pytest.approx(first["divergence"] / 4, rel=1e-3)
     table = pq.read_table(out / "compare.parquet")
@@ -82,8 +82,8 @@ def test_a_model_beside_itself_has_changed_nowhere(
     typed: Run, corpus: Path, small: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    code, said, _ = typed("compare", small, small, corpus, "-o", out, "--seed", 4)
-    assert code == 0 and said.count("no change is claimed") == 5
+    code, printed, _ = typed("compare", small, small, corpus, "-o", out, "--seed", 4)
+    assert code == 0 and printed.count("no change is claimed") == 5
     report = json.loads((out / "compare.json").read_text())
     assert report["settings"]["seed"] == 4 and "seed 4" in report["rule"]
     assert "above 0.01 nats" in report["rule"]
@@ -100,8 +100,8 @@ def test_ablate_says_what_heads_are_worth(
 ) -> None:
     out = tmp_path / "report"
     words = ("--model", small, "--limit", 2, "--batch-size", 2, "--seed", 5)
-    code, said, _ = typed("ablate", corpus, "-o", out, *words)
-    assert code == 0 and "without 4 of the heads" in said
+    code, printed, _ = typed("ablate", corpus, "-o", out, *words)
+    assert code == 0 and "without 4 of the heads" in printed
     report = json.loads((out / "ablate.json").read_text())
     task = fa.head_task(fa.from_pretrained(small), TEXTS[:2], seed=5)
     effects = fa.ablate(task)
@@ -137,7 +137,7 @@ def test_a_classifier_with_a_column_of_labels(typed: Run, small: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("ablate", "CORPUS", "--measure", "magic"), "choose one of ablation, importance, both"),
         (("ablate", "CORPUS", "--measure", "ablation", "--order", "importance"), "is not measured"),
@@ -149,11 +149,11 @@ def test_a_classifier_with_a_column_of_labels(typed: Run, small: Path, tmp_path:
     ],
 )
 def test_wrong_use(
-    typed: Run, corpus: Path, small: Path, tmp_path: Path, words: Any, told: str
+    typed: Run, corpus: Path, small: Path, tmp_path: Path, words: Any, message: str
 ) -> None:
     given = [{"CORPUS": corpus, "SMALL": small}.get(word, word) for word in words]
     code, _, error = typed(*given, "-o", tmp_path / "report")
-    assert code == 2 and told in error, error
+    assert code == 2 and message in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
 
 

@@ -92,7 +92,7 @@ def test_how_texts_are_read_is_refused_beside_a_store(run, tmp_path, words, opti
 @pytest.mark.slow
 def test_stores_of_statistics_compare_these(run, tmp_path):
     assert run("compare", "one-maps", "two-maps", out="maps")[0] == 0
-    code, said, err = run("compare", "one-told", "two-told")
+    code, printed, err = run("compare", "one-told", "two-told")
     assert code == 0, err
     one, other = heads(tmp_path / "maps"), heads(tmp_path / "report")
     for head, row in one.items():
@@ -101,14 +101,14 @@ def test_stores_of_statistics_compare_these(run, tmp_path):
         assert other[head]["divergence"] is None and "argmax_change" not in other[head]
     refused = json.loads((tmp_path / "report" / "compare.json").read_text())["refused"]
     assert {"divergence", "cosine", "next"} < set(refused["Capture(weights=True)"])
-    assert "not in these stores, Capture(weights=True) would hold it: divergence" in said
+    assert "not in these stores, Capture(weights=True) would hold it: divergence" in printed
 
 
 @pytest.mark.slow
 def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
-    code, said, err = run("ablate", "a.txt", "--model", "one", "--batch-size", 2, "--json")
+    code, printed, err = run("ablate", "a.txt", "--model", "one", "--batch-size", 2, "--json")
     assert code == 0, err
-    report = json.loads(said)
+    report = json.loads(printed)
     task = fa.head_task(fa.from_pretrained("one"), TEXTS, batch=2)
     each = fa.ablate(task).each["head_mask"]
     means = each.mean(-1)
@@ -124,7 +124,7 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("compare", "one-maps", "two"), "one-maps is a store and two is not"),
         (("compare", "one", "two-maps", "a.txt"), "two-maps is a store and one is not"),
@@ -135,8 +135,8 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
         (("ablate", "one-maps"), "give the texts and the model: flaxattn ablate a.txt --model"),
     ],
 )
-def test_what_does_not_fit_is_told(run, tmp_path, words, told):
+def test_what_does_not_fit_is_told(run, tmp_path, words, message):
     code, _, err = run(*words)
-    assert code == 2 and told in err, err
+    assert code == 2 and message in err, err
     assert len(err.splitlines()) <= 3
     assert not (tmp_path / "report").exists()

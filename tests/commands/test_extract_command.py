@@ -63,8 +63,8 @@ def run(
             code = cli.main(["extract", *(str(word) for word in (*words, *more))])
         finally:
             jax.config.update("jax_default_device", default)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return typed
 
@@ -76,9 +76,9 @@ def test_a_corpus_becomes_a_store_that_anybody_reads(
     words = ["--id-column", "name", "--on-error", "quarantine", "--capture", "weights,stats"]
     code, out, err = run(folder / "a.jsonl", *words, "--stats", "entropy,topk(2)", "--json")
     assert code == 0, err
-    said = json.loads(out)
-    assert said["rows"] == {"rows": 7, "kept": 5, "bad": {"empty": 1, "missing-column": 1}}
-    assert (said["texts"], said["shards"], said["written"], said["missing"]) == (5, 1, 1, 0)
+    facts = json.loads(out)
+    assert facts["rows"] == {"rows": 7, "kept": 5, "bad": {"empty": 1, "missing-column": 1}}
+    assert (facts["texts"], facts["shards"], facts["written"], facts["missing"]) == (5, 1, 1, 0)
     assert re.search(r"7 rows, about \d+ tokens: 1 of 1 shards to compute; about", err)
     store = tmp_path / "store"
     listed = [json.loads(line) for line in (store / "errors.jsonl").read_text().splitlines()]
@@ -134,16 +134,16 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
 def test_a_dry_run_writes_nothing(run: Run, folder: Path, tmp_path: Path) -> None:
     words = ["--dry-run", "--json", "--on-error", "quarantine"]
     code, out, _ = run(folder / "a.jsonl", *words)
-    said = json.loads(out)
-    assert (code, said["texts"], said["tokens"], said["shards"], said["missing"]) == (
+    facts = json.loads(out)
+    assert (code, facts["texts"], facts["tokens"], facts["shards"], facts["missing"]) == (
         0,
         5,
         25,
         1,
         1,
     )
-    assert said["bytes"] == 2 * 2 * 2 * sum((len(text.split()) + 2) ** 2 for text in TEXTS)
-    assert said["free"] > 0 and "written" not in said
+    assert facts["bytes"] == 2 * 2 * 2 * sum((len(text.split()) + 2) ** 2 for text in TEXTS)
+    assert facts["free"] > 0 and "written" not in facts
     assert not list(tmp_path.iterdir())
     assert run("-", "--dry-run", stdin=b"the cat\n")[0] == 0
     assert not list(tmp_path.iterdir())
@@ -198,7 +198,7 @@ def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--capture", "weight"], "'weight' is not one of weights, scores"),
         (["--stats", "entrpy"], "unknown statistic 'entrpy'"),
@@ -214,11 +214,11 @@ def test_several_models(run: Run, bert, folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_three_lines_at_most(
-    run: Run, folder: Path, words: list[str], told: str
+    run: Run, folder: Path, words: list[str], message: str
 ) -> None:
     code, _, err = run(folder / "a.txt", *words)
     lines = err[err.index("error: ") :].splitlines()
-    assert code == 2 and told in " ".join(lines) and len(lines) <= 4
+    assert code == 2 and message in " ".join(lines) and len(lines) <= 4
 
 
 def unusable(place: str, folder: Path) -> Path:
@@ -272,8 +272,8 @@ def shown(said: io.StringIO) -> tuple[ProgressReporter, ExtractionProgress, list
 
 
 def test_lines_come_at_most_every_ten_seconds() -> None:
-    said = io.StringIO()
-    _, watcher, now = shown(said)
+    printed = io.StringIO()
+    _, watcher, now = shown(printed)
     shards = [ShardPlan(8 * n, 8 * n + 8, 100, 10**6) for n in range(11)]
     for now[0] in (1.0, 9.0, 11.0, 12.0):
         watcher.planning(int(now[0]) * 1000, 5)
@@ -281,7 +281,7 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
     for number, shard in enumerate(shards):
         now[0] += 30 if not number else 4
         watcher.committed(shard, [ShardReport(number, 8, 500_000, True)])
-    lines = said.getvalue().splitlines()
+    lines = printed.getvalue().splitlines()
     assert lines[1] == "planning: 11,000 rows, about 5 tokens"
     assert lines[2] == (
         "88 rows, about 1,100 tokens: 11 of 12 shards to compute; 1 are there; about 11.0 MB of "

@@ -26,13 +26,13 @@ def test_the_report_has_the_numbers_of_python(run, tmp_path):
     code, out, err = run(*words, "--seed", "3")
     assert code == 0, err
     report = tmp_path / "report"
-    said = json.loads((report / "faithfulness.json").read_text(encoding="utf-8"))
+    facts = json.loads((report / "faithfulness.json").read_text(encoding="utf-8"))
     model = fa.from_pretrained("tiny-bert", head="BertForMaskedLM")
     found = fa.faithfulness(model, TEXTS, kinds=KINDS, steps=4, seed=3)
-    for row, expected in zip(said["ranking"], found.table(seed=3), strict=True):
+    for row, expected in zip(facts["ranking"], found.table(seed=3), strict=True):
         assert row["kind"] == expected["kind"] and row["kind"] in out
         assert row["gap"] == pytest.approx(expected["gap"], abs=1e-6)
-    assert said["seed"] == 3 and said["settings"]["steps"] == 4 and said["flaxattn"]
+    assert facts["seed"] == 3 and facts["settings"]["steps"] == 4 and facts["flaxattn"]
     rows = pq.read_table(report / "faithfulness.parquet").to_pylist()
     assert [(row["text"], row["kind"]) for row in rows] == [(t, k) for t in (0, 1) for k in KINDS]
     assert (report / "faithfulness.png").read_bytes().startswith(b"\x89PNG")

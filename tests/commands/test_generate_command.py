@@ -26,8 +26,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rec
         usual = {"--model": reciter.folder, "--max-new-tokens": 80}
         more = [part for one in usual.items() if one[0] not in words for part in one]
         code = cli.main(["generate", *(str(word) for word in (*words, *more))])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return typed
 

@@ -83,14 +83,14 @@ def test_reports_leave_cells_blank_and_say_so(
     assert code == 0, err
     assert "is NaN or infinite on some texts: 1.0, 1.1, 1.2, 1.3" in out
     assert "nan" not in out.replace("NaN", "").replace(str(folder), "").replace(str(tmp_path), "")
-    said = json.loads((tmp_path / f"{command}.json").read_text(encoding="utf-8"))
-    assert said["nonfinite"] == BROKEN
+    facts = json.loads((tmp_path / f"{command}.json").read_text(encoding="utf-8"))
+    assert facts["nonfinite"] == BROKEN
     rows = pq.read_table(tmp_path / "heads.parquet").to_pylist()
     assert {row["layer"] for row in rows} == {0, 1}
     for row in rows:
         assert (row["mean"] is None) == (row["layer"] == 1), row
         assert not any(isinstance(v, float) and not math.isfinite(v) for v in row.values()), row
-    assert not any(claim["layer"] == 1 for claim in said["evidence"]["claims"])
+    assert not any(claim["layer"] == 1 for claim in facts["evidence"]["claims"])
 
 
 def test_compare_leaves_cells_blank(
@@ -103,8 +103,8 @@ def test_compare_leaves_cells_blank(
     assert code == 0, err
     for row in pq.read_table(tmp_path / "compare.parquet").to_pylist():
         assert (row["divergence"] is None) == (row["layer"] == 1), row
-    said = json.loads((tmp_path / "compare.json").read_text(encoding="utf-8"))
-    means = {row["layer"]: row["divergence"] for row in said["layers"]["encoder"]}
+    facts = json.loads((tmp_path / "compare.json").read_text(encoding="utf-8"))
+    means = {row["layer"]: row["divergence"] for row in facts["layers"]["encoder"]}
     assert means[0] is not None and means[1] is None
 
 

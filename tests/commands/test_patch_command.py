@@ -187,9 +187,9 @@ def test_digits_of_a_target_continue_its_beginning(run: Any, tmp_path: Path) -> 
 def test_json_is_printed_for_programs(run: Any, tmp_path: Path) -> None:
     code, out, err = run("patch", "pairs.csv", "--limit", "2", "--no-page", "--json")
     assert code == 0, err
-    said = json.loads(out)
-    assert said == json.loads((tmp_path / "report" / "patch.json").read_text(encoding="utf-8"))
-    assert said["data"]["pairs"] == 2 and said["settings"]["by"] == "head"
+    facts = json.loads(out)
+    assert facts == json.loads((tmp_path / "report" / "patch.json").read_text(encoding="utf-8"))
+    assert facts["data"]["pairs"] == 2 and facts["settings"]["by"] == "head"
 
 
 @pytest.mark.parametrize(

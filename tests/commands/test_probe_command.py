@@ -103,9 +103,9 @@ def test_only_encoders_are_probed(gpt2, folder):
 @pytest.mark.slow
 def test_the_whole_report(probe, folder, tmp_path, bert):
     words = ("a.conllu", "--model", "model", "--train", "train.conllu", "--train-limit", 20)
-    code, said, error = probe(*words, "--seed", 4)
+    code, printed, error = probe(*words, "--seed", 4)
     assert code == 0, error
-    assert "all heads together attach" in said and "selectivity" in said
+    assert "all heads together attach" in printed and "selectivity" in printed
     out = tmp_path / "report"
     report = json.loads((out / "probe.json").read_text())
     assert report["flaxattn"] == fa.__version__ and report["seed"] == 4
@@ -135,15 +135,15 @@ def test_the_whole_report(probe, folder, tmp_path, bert):
 @pytest.mark.slow
 def test_an_untrained_model_is_probed_beside(probe, tmp_path):
     words = ("a.conllu", "--model", "model", "--train", "train.conllu", "--untrained")
-    code, said, _ = probe(*words)
+    code, printed, _ = probe(*words)
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
-    assert code == 0 and "untrained" in said
+    assert code == 0 and "untrained" in printed
     assert 0 <= report["parser"]["uas"]["untrained"] <= 100
 
 
 def test_without_other_sentences_heads_are_chosen_where_they_are_judged(probe, tmp_path):
-    code, said, _ = probe("a.conllu", "--model", "model", "--limit", 4, "--json")
-    report = json.loads(said)
+    code, printed, _ = probe("a.conllu", "--model", "model", "--limit", 4, "--json")
+    report = json.loads(printed)
     assert code == 0 and report["parser"] is None
     assert report["heads_chosen_on"] == "the same sentences, which flatters"
     best = {one["relation"]: one for one in report["relations"]}
@@ -162,8 +162,8 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
         "4 c d e [f g] h , [she] is",
     ]
     (folder / "p.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, said, error = probe("p.txt", "--model", "model", "--pronouns", "winobias")
-    assert code == 0 and "Whom mentions mean" in said, error
+    code, printed, error = probe("p.txt", "--model", "model", "--pronouns", "winobias")
+    assert code == 0 and "Whom mentions mean" in printed, error
     report = json.loads((tmp_path / "report" / "probe.json").read_text())
     assert report["texts"] == "winobias" and report["left_out"] == {}
     assert {g["group"]: g["mentions"] for g in report["groups"]} == {
@@ -198,7 +198,7 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("a.txt",), "a.txt has no trees by its name"),
         (("a.conllu", "--train", "a.txt"), "a.txt has no trees by its name"),
@@ -236,9 +236,9 @@ def test_whom_pronouns_mean(probe, folder, tmp_path, bert):
         (("absent.conllu", "--on-error", "skip"), "no sentence has a relation to probe"),
     ],
 )
-def test_wrong_use(probe, tmp_path, words, told):
+def test_wrong_use(probe, tmp_path, words, message):
     code, _, error = probe(*words, "--model", "model")
-    assert code == 2 and told in error, error
+    assert code == 2 and message in error, error
     assert len(error.splitlines()) <= 3 and not (tmp_path / "report").exists()
 
 
@@ -259,9 +259,9 @@ def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, t
     for name in ("a", "train"):
         tagged(folder / f"{name}.conllu", folder / f"tagged-{name}.conllu")
     words = ("tagged-a.conllu", "--model", "model", "--train", "tagged-train.conllu", "--states")
-    code, said, error = probe(*words, "--untrained", "--seed", 4)
+    code, printed, error = probe(*words, "--untrained", "--seed", 4)
     assert code == 0, error
-    assert "upos in hidden states" in said and "untrai" in said
+    assert "upos in hidden states" in printed and "untrai" in printed
     out = tmp_path / "report"
     report = json.loads((out / "probe.json").read_text())
     found = report["states"]
@@ -274,13 +274,13 @@ def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, t
     assert (out / "probe.png").read_bytes().startswith(b"\x89PNG")
     (out / "probe.safetensors").rename(folder / "labels.safetensors")
     again = ("tagged-a.conllu", "--model", "model", "--load", "labels.safetensors", "--overwrite")
-    code, said, error = probe(*again, "--json")
+    code, printed, error = probe(*again, "--json")
     assert code == 0, error
-    assert json.loads(said)["scores"]["accuracy"] == found["scores"]["accuracy"]
+    assert json.loads(printed)["scores"]["accuracy"] == found["scores"]["accuracy"]
     words = (*words, "--overwrite", "--labels")
-    code, said, error = probe(*words, "feats.Number", "--layers", "0,-1", "--penalty", 0.1)
+    code, printed, error = probe(*words, "feats.Number", "--layers", "0,-1", "--penalty", 0.1)
     assert code == 0, error
-    assert "feats.Number in hidden states" in said
+    assert "feats.Number in hidden states" in printed
     found = json.loads((out / "probe.json").read_text())["states"]
     assert found["labels"] == ["Plur", "Sing"] and len(found["layers"]) == 2
     assert found["layers"][0]["untrained"] is None
@@ -289,9 +289,11 @@ def test_labels_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, t
 @pytest.mark.slow
 def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tmp_path):
     words = ("a.conllu", "--model", "model", "--structural", "--train", "train.conllu")
-    code, said, error = probe(*words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4)
+    code, printed, error = probe(
+        *words, "--layers", "0,-1", "--rank", 3, "--epochs", 2, "--seed", 4
+    )
     assert code == 0, error
-    assert "Trees in hidden states" in said and "selectivity" in said
+    assert "Trees in hidden states" in printed and "selectivity" in printed
     out = tmp_path / "report"
     report = json.loads((out / "probe.json").read_text())
     found = report["structural"]
@@ -310,11 +312,11 @@ def test_trees_in_hidden_states_and_a_probe_on_other_sentences(probe, folder, tm
     saved = load_probe(out / "probe.safetensors")
     assert saved.notes["structural"] == found and saved.probe.layer == found["layer"]
     (out / "probe.safetensors").rename(folder / "s.safetensors")
-    code, said, error = probe(
+    code, printed, error = probe(
         "a.conllu", "--model", "model", "--load", "s.safetensors", "--json", "--overwrite"
     )
     assert code == 0, error
-    report = json.loads(said)
+    report = json.loads(printed)
     assert report["scores"] == pytest.approx(found["scores"])
     assert report["probe"]["notes"]["model"] == "model"
     assert pq.read_table(out / "scores.parquet").to_pylist() == [report["scores"]]

@@ -103,8 +103,8 @@ def test_a_folder_is_refused_before_work_starts(typed, tmp_path, monkeypatch):
     words = ("weights", text, "--kinds", "attention", "--out", tmp_path / "r")
     assert typed(*words)[0] == 0
     assert typed(*words)[0] == 0, "the same run again"
-    said = json.loads((tmp_path / "r" / "weights.json").read_text(encoding="utf-8"))
-    assert said["request"]["inputs"][0]["name"] == "a.txt"
+    facts = json.loads((tmp_path / "r" / "weights.json").read_text(encoding="utf-8"))
+    assert facts["request"]["inputs"][0]["name"] == "a.txt"
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("work started")

@@ -45,18 +45,18 @@ def test_a_report_of_roles(run, tmp_path):
     code, out, err = run(*ROLES, "--limit", 5, "--tau", 1.2, "--seed", 3)
     assert code == 0, err
     report = tmp_path / "report"
-    said = json.loads((report / "roles.json").read_text(encoding="utf-8"))
-    assert said["flaxattn"] == fa.__version__
-    assert (said["texts"], said["model"], said["seed"]) == (5, "model", 3)
-    assert said["settings"]["relations"] == ["nsubj", "punct"]
-    assert (said["settings"]["tau"], said["settings"]["correction"]) == (1.2, "bh")
-    assert said["data"][0]["name"] == "a.conllu"
-    assert len(said["data"][0]["sha256"]) == 64
+    facts = json.loads((report / "roles.json").read_text(encoding="utf-8"))
+    assert facts["flaxattn"] == fa.__version__
+    assert (facts["texts"], facts["model"], facts["seed"]) == (5, "model", 3)
+    assert facts["settings"]["relations"] == ["nsubj", "punct"]
+    assert (facts["settings"]["tau"], facts["settings"]["correction"]) == (1.2, "bh")
+    assert facts["data"][0]["name"] == "a.conllu"
+    assert len(facts["data"][0]["sha256"]) == 64
     table = pq.read_table(report / "heads.parquet").to_pylist()
     rows = [row for row in table if (row["kind"], row["name"]) == ("score", "governor(nsubj)")]
     assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     found = [row["found"] for row in rows]
-    assert sum(found) == said["roles"]["governor(nsubj)"]["heads"]
+    assert sum(found) == facts["roles"]["governor(nsubj)"]["heads"]
     assert all(row["low"] <= row["mean"] <= row["high"] and row["texts"] == 5 for row in rows)
     assert all((row["p_corrected"] < 0.05) == row["found"] for row in rows)
     means = [row for row in table if row["kind"] == "mean"]
@@ -190,9 +190,9 @@ def test_texts_and_pairs_without_trees(run, tmp_path):
     code, out, err = run("stats", "a.txt", "--model", "model", "--lengths", "5-8")
     assert code == 0, err
     assert "3 texts of 5 to 8 positions" in out
-    said = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
+    facts = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
     settings = {"limit": None, "lengths": [5, 8], "annotated": False, "evidence": 5}
-    assert said["settings"] == settings
+    assert facts["settings"] == settings
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     names = {row["name"] for row in table if row["kind"] == "mean"}
     assert {"entropy", "distance", "max", "sum_sq", "next", "previous", "own", "first"} < names
@@ -227,7 +227,7 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["roles", "a.conllu", "a.txt"], "a.txt has no trees, and other inputs are CoNLL-U"),
         (["roles", "a.conllu", "--relations", "dobj"], "'dobj' is not a relation between words"),
@@ -242,13 +242,13 @@ def test_a_store_says_what_its_texts_say(run, folder, bert, tmp_path):
         ),
     ],
 )
-def test_bad_input_is_one_clear_message_and_writes_nothing(run, folder, tmp_path, words, told):
+def test_bad_input_is_one_clear_message_and_writes_nothing(run, folder, tmp_path, words, message):
     row = "1\ta\t_\tX\t_\t_\t5\tdep\t_\t_\n\n"
     (folder / "bad.conllu").write_text(f"# sent_id = s\n{row}", encoding="utf-8")
     words = [*words, "--model", "model"] if "--model" not in words else words
     code, _, err = run(*words)
     assert code == 2
-    assert told in err
+    assert message in err
     assert len(err.splitlines()) <= 3
     assert not (tmp_path / "report").exists()
 

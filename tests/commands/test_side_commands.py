@@ -40,17 +40,17 @@ def test_roles_of_a_decoder(run, tmp_path):
     words = ("roles", "a.conllu", "--model", "gpt2", "--relations", "nsubj", "--tau", 1.2)
     code, out, err = run(*words, "--drawings", 2, "--repeats", 2)
     assert code == 0, err
-    said = json.loads((tmp_path / "report" / "roles.json").read_text(encoding="utf-8"))
-    assert (said["side"], said["texts"]) == ("decoder", 4)
-    assert {"local", "own", "previous", "first", "dependent(nsubj)"} <= set(said["roles"])
-    assert not {"cls", "sep", "block", "governor(nsubj)"} & set(said["roles"])
-    chance = said["false_positives"]
+    facts = json.loads((tmp_path / "report" / "roles.json").read_text(encoding="utf-8"))
+    assert (facts["side"], facts["texts"]) == ("decoder", 4)
+    assert {"local", "own", "previous", "first", "dependent(nsubj)"} <= set(facts["roles"])
+    assert not {"cls", "sep", "block", "governor(nsubj)"} & set(facts["roles"])
+    chance = facts["false_positives"]
     assert chance["texts"] == 4 and chance["other_trees"]["drawings"] == 2
     assert chance["untrained"]["tests"] > 0
     assert "by chance: the model before training has" in out
     assert "by chance: under other trees, 2 times drawn" in out
-    assert set(said["repeated"]["heads"]) == {"previous_token", "duplicate_token", "induction"}
-    first = said["repeated"]["heads"]["induction"][0]
+    assert set(facts["repeated"]["heads"]) == {"previous_token", "duplicate_token", "induction"}
+    first = facts["repeated"]["heads"]["induction"][0]
     assert first["found"] == (first["p_corrected"] < 0.05) and len(first) == 6
     table = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     assert any((row["kind"], row["name"]) == ("score", "previous") for row in table)
@@ -62,9 +62,9 @@ def test_stats_of_cross_attention_with_a_map_of_its_heads(run, tmp_path):
     code, out, err = run(*words)
     assert code == 0, err
     report = tmp_path / "report"
-    said = json.loads((report / "stats.json").read_text(encoding="utf-8"))
-    likeness = said["likeness"]
-    assert said["side"] == "cross" and likeness["texts"] == 4
+    facts = json.loads((report / "stats.json").read_text(encoding="utf-8"))
+    likeness = facts["likeness"]
+    assert facts["side"] == "cross" and likeness["texts"] == 4
     assert sorted(itertools.chain(*likeness["groups"])) == ["0.0", "0.1", "0.2", "0.3"]
     assert 0 <= likeness["stress_of_the_map"] < 1
     assert all(0 <= value <= 1 for value in likeness["variability"].values())
@@ -85,11 +85,11 @@ def test_weights_of_every_kind(run, tmp_path):
         "weights", "a.txt", "--model", "bert", "--limit", 2, "--kinds", ",".join(WEIGHT_KINDS)
     )
     assert code == 0, err
-    said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
+    facts = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
     # This one has no head, so there is no loss.
     headless = {"gradient", "relevance", "chefer"}
-    assert set(said["refused"]) == headless and "gradient: " in out
-    assert {row["kind"] for row in said["heads"]} == {*WEIGHT_KINDS} - headless
+    assert set(facts["refused"]) == headless and "gradient: " in out
+    assert {row["kind"] for row in facts["heads"]} == {*WEIGHT_KINDS} - headless
     rows = pq.read_table(tmp_path / "report" / "heads.parquet").to_pylist()
     each = {kind: [row for row in rows if row["kind"] == kind] for kind in WEIGHT_KINDS}
     assert [len(each[kind]) for kind in WEIGHT_KINDS] == [8, 8, 8, 0, 4, 0, 0, 4, 2]
@@ -105,16 +105,16 @@ def test_weights_of_an_encoder_decoder(run, tmp_path):
     words = ("weights", "pairs.tsv", "--pair-column", "b", "--model", "seq2seq", "--limit", 2)
     code, _, err = run(*words)
     assert code == 0, err
-    said = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
-    assert said["refused"] == {}
-    sides = {(row["kind"], row["side"]) for row in said["heads"]}
+    facts = json.loads((tmp_path / "report" / "weights.json").read_text(encoding="utf-8"))
+    assert facts["refused"] == {}
+    sides = {(row["kind"], row["side"]) for row in facts["heads"]}
     kinds = (*WEIGHT_KINDS[:5], "relevance", "chefer")
     three = {(kind, side) for kind in kinds for side in ("encoder", "decoder", "cross")}
     assert sides == {*three, ("rollout", "encoder")}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["roles", "a.txt", "--model", "gpt2", "--side", "cross"], "has no attention of side"),
         (["stats", "a.txt", "--model", "bert", "--side", "decoder"], "it has encoder"),
@@ -123,7 +123,7 @@ def test_weights_of_an_encoder_decoder(run, tmp_path):
         (["weights", "a.txt", "--model", "bert", "--kinds", "gradient"], "none of gradient can"),
     ],
 )
-def test_wrong_use_is_one_clear_message_and_writes_nothing(run, tmp_path, words, told):
+def test_wrong_use_is_one_clear_message_and_writes_nothing(run, tmp_path, words, message):
     code, _, err = run(*words)
-    assert code == 2 and told in err
+    assert code == 2 and message in err
     assert len(err.splitlines()) <= 3 and not (tmp_path / "report").exists()

@@ -67,8 +67,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         if stdin is not None:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = cli.main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return typed
 
@@ -99,8 +99,8 @@ def test_lines_come_out_as_they_went_in(
     assert run("translate", source, source, *words)[1] == 2 * out
     crlf = source.read_bytes().replace(b"\n", b"\r\n").removesuffix(b"\r\n")
     assert run("translate", *words, stdin=crlf)[1] == out
-    code, said, _ = run("translate", source, *words, "-o", tmp_path / "out.txt")
-    assert (code, said, (tmp_path / "out.txt").read_text()) == (0, "", out)
+    code, printed, _ = run("translate", source, *words, "-o", tmp_path / "out.txt")
+    assert (code, printed, (tmp_path / "out.txt").read_text()) == (0, "", out)
 
 
 @pytest.mark.slow

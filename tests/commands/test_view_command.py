@@ -26,8 +26,8 @@ from flaxattn.views.page import Page
 def run(capsys, *words):
     """Exit code, standard output and standard error."""
     code = cli.main(list(map(str, words)))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ def test_words_of_a_multi_word_token(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         (
             "2\tcat\t_\tNOUN\t_\t_\t3",
@@ -123,18 +123,18 @@ def test_words_of_a_multi_word_token(tmp_path):
         ),
     ],
 )
-def test_bad_trees_are_named(tmp_path, old, new, told):
+def test_bad_trees_are_named(tmp_path, old, new, message):
     assert old in PLAIN
     with pytest.raises(InputError) as error:
         read(tmp_path, PLAIN.replace(old, new))
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "a.conllu, line" in str(error.value)
     assert len(str(error.value).splitlines()) <= 3
     good, bad = read(tmp_path, PLAIN.replace(old, new) + PLAIN.replace("s1", "s2"), "quarantine")
     assert [sentence.id for sentence in good] == ["s2"]
     assert (bad.rows_read, bad.lost) == (2, 1)
     listed = json.loads((tmp_path / "errors.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert told.split(": ")[-1] in listed["message"] or told in listed["message"]
+    assert message.split(": ")[-1] in listed["message"] or message in listed["message"]
 
 
 def test_a_sentence_without_words_and_a_byte_that_is_no_text(tmp_path):

@@ -113,11 +113,11 @@ def test_a_bad_row_is_told_and_the_others_are_as_without_it(name: str, tmp_path:
     line = 2 if kind == "jsonl" else 3
     with pytest.raises(InputError) as error:
         texts(mixed, PAIRS)
-    told = str(error.value).splitlines()
+    message = str(error.value).splitlines()
     place = f"{mixed}, line {line}" + (f", column {column!r}" if column else "")
-    assert told[0].startswith(f"{place}: ")
-    assert told[-1] == f"{FIXES[code]}"
-    assert len(told) in (2, 3)
+    assert message[0].startswith(f"{place}: ")
+    assert message[-1] == f"{FIXES[code]}"
+    assert len(message) in (2, 3)
 
     expected = [replace(text, line=0) for text in texts(clean, PAIRS)]
     assert [(text.text, text.text_b) for text in expected] == [

@@ -111,10 +111,13 @@ def test_a_hostile_store_is_refused_and_touches_nothing(
     for what, command in COMMANDS.items():
         with bounded(what):
             code = main(command.format(s=store, o=out).split())
-        said = capsys.readouterr()
-        assert code in (0, 1, 2), (what, said)
-        assert len(said.err.splitlines()) <= 3 and "Traceback" not in said.err, (what, said.err)
-        assert "\x1b[31m" not in said.out + said.err
+        printed = capsys.readouterr()
+        assert code in (0, 1, 2), (what, printed)
+        assert len(printed.err.splitlines()) <= 3 and "Traceback" not in printed.err, (
+            what,
+            printed.err,
+        )
+        assert "\x1b[31m" not in printed.out + printed.err
         noticed.append(code != 0)
         shutil.rmtree(out)
         out.mkdir()

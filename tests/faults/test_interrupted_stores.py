@@ -136,12 +136,12 @@ def test_a_full_disk_leaves_finished_shards_and_no_other(
         filler.write_bytes(b"0" * (room - 9000 - 1500 * trial))
         with pytest.raises(StoreError) as error:
             write_shard(store, sha256, 1, shards[1], items)
-        said = str(error.value).splitlines()
-        assert said[0] == f"could not write {store / 'shards/00001'}: No space left on device"
-        needed, free = [int(word) for word in said[1].split() if word.isdigit()]
-        assert said[1] == f"it needs {needed} bytes, {free} are free there"
+        message = str(error.value).splitlines()
+        assert message[0] == f"could not write {store / 'shards/00001'}: No space left on device"
+        needed, free = [int(word) for word in message[1].split() if word.isdigit()]
+        assert message[1] == f"it needs {needed} bytes, {free} are free there"
         assert needed > 10_000 and 0 <= free < needed
-        assert said[2].startswith("finished shards are as they were; free some space")
+        assert message[2].startswith("finished shards are as they were; free some space")
         assert entries(store) == ["00000"] and not verify(store).damage
         filler.unlink()
     report = write_shard(store, sha256, 1, shards[1], items)
@@ -288,9 +288,11 @@ def test_a_straggler_with_other_numbers_is_refused(
     cross = fa.Trace(**{**vars(texts[2]), "cross": cases.with_weights(texts[2].cross, changed)})
     with pytest.raises(StoreError) as error:
         write_shard(tmp_path, sha256, 1, shards[1], cases.items([cross, texts[3]], 2))
-    said = str(error.value).splitlines()
-    assert said[0].endswith("shards/00001 exists with another content than the one computed here")
-    assert said[1] == "these differ: maps.zarr/cross.weights/c/0/0/0"
+    message = str(error.value).splitlines()
+    assert message[0].endswith(
+        "shards/00001 exists with another content than the one computed here"
+    )
+    assert message[1] == "these differ: maps.zarr/cross.weights/c/0/0/0"
     assert entries(tmp_path) == ["00001"] and not verify(tmp_path).damage
     table = tmp_path / "shards/00001/tokens.parquet"
     table.write_bytes(table.read_bytes()[:-1])

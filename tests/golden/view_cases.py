@@ -66,7 +66,7 @@ def trace(seed: int = 0, texts: int = 1) -> Trace:
     length = len(TOKENS)
     query, key, value = 1.6 * rng.standard_normal((3, 3, texts, length, 4, DEPTH))
     scores = DEPTH**-0.5 * np.einsum("lbqhd,lbkhd->lbhqk", query, key)
-    seen = AttentionRecord(
+    record = AttentionRecord(
         weights=shares(scores),
         query=query.astype(np.float32),
         key=key.astype(np.float32),
@@ -78,7 +78,7 @@ def trace(seed: int = 0, texts: int = 1) -> Trace:
     special = np.array([[token.startswith("[") for token in TOKENS]] * texts)
     segments = np.array([[int(i > TOKENS.index("[SEP]")) for i in range(length)]] * texts)
     said = {"special": special, "segments": segments, "model": "random"}
-    return Trace(encoder=seen, tokens=[TOKENS] * texts, **said)
+    return Trace(encoder=record, tokens=[TOKENS] * texts, **said)
 
 
 def compared(folder: Path) -> Path:

@@ -231,18 +231,18 @@ def error(result, expected):
 )
 def test_output_and_captures_in_float32(implementation, name):
     arguments = cases.case(name).arguments()
-    output, seen, _ = measured(name, implementation)
+    output, record, _ = measured(name, implementation)
     expected_output, expected, _ = truth(name)
     plain_output, plain_weights, plain_scores, _ = run_plain(arguments)
     # An error of a score is that share of its weight, so scores set the scale of what follows.
     slack = 2 * error(plain_scores, expected.scores) + 1e-6
-    assert error(seen.scores, expected.scores) <= slack
+    assert error(record.scores, expected.scores) <= slack
     assert (
-        error(seen.weights, expected.weights) <= 2 * error(plain_weights, expected.weights) + 1e-7
+        error(record.weights, expected.weights) <= 2 * error(plain_weights, expected.weights) + 1e-7
     )
     assert error(output, expected_output) <= 2 * error(plain_output, expected_output) + 1e-6
-    assert seen.implementation == implementation
-    check_statistics(seen, expected, slack)
+    assert record.implementation == implementation
+    check_statistics(record, expected, slack)
 
 
 def check_statistics(seen, expected, slack):
@@ -303,19 +303,19 @@ def test_gradients_are_as_good_as_those_of_the_reference(implementation, name):
 def check_half(implementation, dtype, name):
     """Everything of a case with half-precision inputs, accumulated in float32."""
     arguments = cases.case(name).arguments(dtype)
-    output, seen, found = measured(name, implementation, dtype)
+    output, record, found = measured(name, implementation, dtype)
     expected_output, expected, expected_gradients = truth(name, dtype)
     plain_output, plain_weights, _, _ = run_plain(arguments)
-    assert (output.dtype, seen.implementation) == (dtype, implementation)
+    assert (output.dtype, record.implementation) == (dtype, implementation)
     assert error(output, expected_output) <= 2 * error(plain_output, expected_output)
-    assert error(seen.weights, expected.weights) <= 2 * error(plain_weights, expected.weights)
+    assert error(record.weights, expected.weights) <= 2 * error(plain_weights, expected.weights)
     # Products are exact and summed in float32: scores are as good as those of float32 inputs.
     exact = {key: arguments[key].astype(np.float32) for key in ("q", "k", "v")}
     exact |= {"bias": arguments["bias"].astype(np.float32)} if "bias" in arguments else {}
     _, _, plain_scores, _ = run_plain(arguments | exact)
     slack = 2 * error(plain_scores, expected.scores) + 2e-6
-    assert error(seen.scores, expected.scores) <= slack
-    check_statistics(seen, expected, slack)
+    assert error(record.scores, expected.scores) <= slack
+    check_statistics(record, expected, slack)
     comparable = plain_gradients(arguments) if name not in FULL_NAMES else {}
     alone = "bias" not in arguments
     terms = rounded_terms(arguments, expected_gradients["bias"]) if alone else {}

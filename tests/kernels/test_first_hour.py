@@ -193,7 +193,7 @@ def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
             time.sleep(0.3)
             assert process.poll() is None
             process.send_signal(signal.SIGINT)
-            said, _ = process.communicate(timeout=30)
+            printed, _ = process.communicate(timeout=30)
         finally:
             process.kill()
     assert process.returncode == 1
@@ -202,8 +202,8 @@ def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
     assert states == ["passed"] * 3 + ["not reached"] * 2
     assert "before it had an outcome" in entry(document, "stuck")["reason"]
     assert "before" in entry(document, "stuck")["output"]
-    assert "Stopped." in said and "Targets on a Hopper GPU" in said
-    assert said.splitlines()[-1] == document["trust"]
+    assert "Stopped." in printed and "Targets on a Hopper GPU" in printed
+    assert printed.splitlines()[-1] == document["trust"]
 
 
 @pytest.mark.slow

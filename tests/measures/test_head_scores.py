@@ -111,14 +111,14 @@ def test_pairs_of_texts(bert, parity):
     rng = np.random.default_rng(1)
     firsts = [" ".join(rng.choice(FORMS, n)) for n in (3, 9, 5)]
     seconds = [" ".join(rng.choice(FORMS, n)) for n in (4, 2, 8)]
-    asked = ScoreOptions(annotated=False, pande_parity=parity)
+    options = ScoreOptions(annotated=False, pande_parity=parity)
     subjects = [
         Text(n, str(n), *texts) for n, texts in enumerate(zip(firsts, seconds, strict=True))
     ]
-    (found,) = head_scores(bert, subjects, asked)
+    (found,) = head_scores(bert, subjects, options)
     rare = ScoreSpec("strongest", "rare")  # how often words occur is not known to single traces
     values = {column: values for column, values in found.values.items() if column != rare}
-    dense = scores_of(extract(bert, firsts, seconds), asked)
+    dense = scores_of(extract(bert, firsts, seconds), options)
     assert_same(dense, dataclasses.replace(found, values=values))
 
 

@@ -177,7 +177,7 @@ def edited(folder, name, old, new):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("stats", "none"), "none holds no weights and no statistics of an encoder"),
         (("roles", "some"), "some holds no statistic that a role is scored by"),
@@ -192,7 +192,7 @@ def edited(folder, name, old, new):
         (("stats", "maps", "--evidence", "0"), "'--evidence'"),
     ],
 )
-def test_what_does_not_fit_is_named(run, folder, tmp_path, words, told):
+def test_what_does_not_fit_is_named(run, folder, tmp_path, words, message):
     whole = (folder / "a.conllu").read_text(encoding="utf-8")
     (folder / "fewer.conllu").write_text(whole.rsplit("# sent_id", 1)[0], encoding="utf-8")
     first = whole.splitlines()[1].split("\t")[1]
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_named(run, folder, tmp_path, words, told):
     edited(folder, "other.conllu", f"1\t{first}\t", f"1\t{other}\t")
     code, _, err = run(*words)
     assert code == 2
-    assert told.replace("'sad'", repr(other)) in err
+    assert message.replace("'sad'", repr(other)) in err
     assert len(err.splitlines()) <= 3
     assert not (tmp_path / "report").exists()
 
@@ -215,5 +215,5 @@ def test_a_sentence_that_is_another_can_be_left_out(run, folder, tmp_path):
     assert code == 0, err
     assert "left out: another-text: 1" in out and "left out: tree: 1" in out
     assert "18 texts" in out
-    said = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
-    assert not {"3", "5"} & said["evidence"]["texts"].keys()
+    facts = json.loads((tmp_path / "report" / "stats.json").read_text(encoding="utf-8"))
+    assert not {"3", "5"} & facts["evidence"]["texts"].keys()

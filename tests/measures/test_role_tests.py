@@ -175,9 +175,9 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     rng = np.random.default_rng(4)
     layouts = [laid_out.plain(4, n) for n in range(3)]
     maps = [laid_out.random_maps(1, 1, 6, rng) for _ in layouts]
-    asked = ScoreOptions(annotated=False)
+    options = ScoreOptions(annotated=False)
     roles = find_roles(
-        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)), asked, Test(tau=3)
+        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options)), options, Test(tau=3)
     )
     told = roles.warnings()
     assert (
@@ -202,7 +202,7 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     longer = [*layouts, laid_out.plain(30, 9)]
     maps.append(laid_out.random_maps(1, 1, 32, rng))
     roles = find_roles(
-        ScoreAccumulator.of(laid_out.scores_from(maps, longer, asked)), asked, Test(tau=3)
+        ScoreAccumulator.of(laid_out.scores_from(maps, longer, options)), options, Test(tau=3)
     )
     assert "local: 3 of 4 texts are too short for a score above 3" in roles.warnings()
 
@@ -242,30 +242,30 @@ def test_pure_heads_fire_exactly_their_label(name):
         tokens = layout.tokens.copy()
         tokens[9:17] = tokens[1:9]  # every word twice
         layouts.append(dataclasses.replace(layout, tokens=tokens))
-    asked = ScoreOptions(annotated=False)
+    options = ScoreOptions(annotated=False)
     maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-    found = head_patterns(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)))
+    found = head_patterns(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options)))
     assert {label.label for label in found} == heads(layouts[0])[name][1]
     assert all(label.evidence for label in found)
 
 
 def test_patterns_of_pairs_and_of_pieces():
-    asked = ScoreOptions(annotated=False)
+    options = ScoreOptions(annotated=False)
     across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
     found = head_patterns(
-        ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, asked))
+        ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, options))
     )
     assert "same token in the other text" in {label.label for label in found}
     pieces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
     found = head_patterns(
-        ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, asked))
+        ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, options))
     )
     assert {label.label for label in found} == {"other tokens of the word", "delimiter"}
 
 
 def test_pure_heads_have_exactly_their_roles():
     layouts = [laid_out.plain(30, n) for n in range(4)]
-    asked = ScoreOptions(annotated=False)
+    options = ScoreOptions(annotated=False)
     # The window holds 5 of 32 keys: a head on the next token scores 32 / 5.
     expected = {
         "next": ["local"],
@@ -277,7 +277,9 @@ def test_pure_heads_have_exactly_their_roles():
     }
     for name, names in expected.items():
         maps = [pure(layout, heads(layout)[name][0]) for layout in layouts]
-        roles = find_roles(ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked)), asked)
+        roles = find_roles(
+            ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options)), options
+        )
         assert roles.of(0, 0) == names, name
 
 
@@ -290,14 +292,14 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
         ends = rng.permutation(20)[:8]
         arcs = [Arc(int(a), int(b), "nsubj") for a, b in zip(ends[::2], ends[1::2], strict=True)]
         layouts.append(dataclasses.replace(layout, arcs=arcs))
-    asked = ScoreOptions(relations=("nsubj",))
+    options = ScoreOptions(relations=("nsubj",))
     maps = []
     for layout in layouts:
         governor = {arc.dependent + 1: arc.governor + 1 for arc in layout.arcs}
         tree = pure(layout, lambda i, g=governor: [g.get(i, 0)])
         maps.append(np.concatenate([tree, pure(layout, lambda i: [i + 1])], axis=1))
-    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
-    roles = find_roles(tally, asked, Test(tau=3))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options))
+    roles = find_roles(tally, options, Test(tau=3))
     role = roles.roles["governor(nsubj)"]
     assert role.found.tolist() == [[True, False]]
     assert role.beyond is not None and role.beyond[0, 0] < 1e-6 < role.beyond[0, 1]
@@ -311,8 +313,8 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
         for layout in layouts
     ]
     maps = [pure(layout, lambda i: [i + 1]) for layout in layouts]
-    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
-    role = find_roles(tally, asked, Test(tau=3)).roles["governor(nsubj)"]
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options))
+    role = find_roles(tally, options, Test(tau=3)).roles["governor(nsubj)"]
     assert role.found.all() and role.beyond is not None and (role.beyond > 0.5).all()
     assert best_offset(tally, "governor(nsubj)") == (1, 1.0)
     assert not any(label.label.startswith("syntactic") for label in head_patterns(tally))
@@ -331,14 +333,14 @@ def test_facts_are_ready_for_json(scores):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"correction": "sidak"}, "correction 'sidak' is unknown"),
         ({"alpha": 1.5}, "alpha 1.5, expected tau above 0 and alpha between"),
         ({"tau": 0.0}, "tau is 0.0"),
     ],
 )
-def test_bad_settings(given, told):
+def test_bad_settings(given, message):
     with pytest.raises(InputError) as error:
         Test(**given)
-    assert told in str(error.value)
+    assert message in str(error.value)

@@ -34,9 +34,9 @@ def recorded(weights, layout):
 @pytest.fixture(params=["single", "pair"])
 def text(request):
     layout = getattr(laid_out, request.param)()
-    asked = ScoreOptions(annotated=request.param == "single", relations=("nsubj", "obj", "amod"))
+    options = ScoreOptions(annotated=request.param == "single", relations=("nsubj", "obj", "amod"))
     weights = laid_out.random_maps(2, 3, len(layout), np.random.default_rng(5))
-    return weights, layout, terms_of(layout, asked)
+    return weights, layout, terms_of(layout, options)
 
 
 def test_statistics_tell_what_maps_tell(text):

@@ -28,8 +28,8 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     layout = getattr(laid_out, text)()
     count = len(layout)
     uniform = np.full((count, count), 1 / count)
-    asked = ScoreOptions(ASKED.relations, annotated=text == "single")
-    found = dense_values(uniform, terms_of(layout, asked))
+    options = ScoreOptions(ASKED.relations, annotated=text == "single")
+    found = dense_values(uniform, terms_of(layout, options))
     scores = {c.name: v for c, v in found.items() if c.kind in ("score", "control")}
     assert set(scores) >= set(PLAIN_ROLES)
     log = scores.pop("block_entropy")
@@ -66,17 +66,17 @@ def test_plain_roles_are_what_loops_make_them(text):
             if layout.segments[i] == layout.segments[j] and j not in (0, *ends)
         ],
     }
-    asked = ScoreOptions(annotated=False)
+    options = ScoreOptions(annotated=False)
     for role, keys in sets.items():
         expected = brute(weights, layout, keys)
-        assert value(weights, layout, "score", role, asked) == pytest.approx(expected, abs=1e-12)
+        assert value(weights, layout, "score", role, options) == pytest.approx(expected, abs=1e-12)
         mass = np.mean([sum(weights[i, j] for j in keys(i)) for i in range(count)])
-        assert value(weights, layout, "mass", role, asked) == pytest.approx(mass, abs=1e-12)
+        assert value(weights, layout, "mass", role, options) == pytest.approx(mass, abs=1e-12)
     logs = -(weights * np.log(weights)).sum(-1)
     entropic = np.mean(
         [count * np.mean(weights[i, sets["block"](i)]) * logs[i] for i in range(count)]
     )
-    assert value(weights, layout, "score", "block_entropy", asked) == pytest.approx(entropic)
+    assert value(weights, layout, "score", "block_entropy", options) == pytest.approx(entropic)
 
 
 def test_syntactic_roles_take_both_directions_and_subtypes():
@@ -223,9 +223,9 @@ def test_a_trace_tells_its_layout():
         special=layout.special[None],
         segments=layout.segments[None],
     )
-    asked = ScoreOptions(annotated=False)
-    found = scores_of([trace], asked)
-    expected = dense_values(weights, terms_of(layout, asked))
+    options = ScoreOptions(annotated=False)
+    found = scores_of([trace], options)
+    expected = dense_values(weights, terms_of(layout, options))
     for column in expected.keys() & found.values.keys():
         np.testing.assert_allclose(found.values[column][0], expected[column], atol=1e-6)
     assert len(expected.keys() & found.values.keys()) > 30

@@ -74,7 +74,7 @@ def test_targets_that_are_not_given_are_written(seq2seq, some):
 
 def test_relations_in_a_decoder(gpt2):
     """Against the weights themselves; every word is a piece."""
-    asked = ScoreOptions(relations=("nsubj",))
+    options = ScoreOptions(relations=("nsubj",))
     sentence = Sentence(
         "s",
         "the cat is sad",
@@ -87,7 +87,7 @@ def test_relations_in_a_decoder(gpt2):
         "a.conllu",
         1,
     )
-    (found,) = head_scores(gpt2, [annotated_text(sentence)], asked)
+    (found,) = head_scores(gpt2, [annotated_text(sentence)], options)
     (trace,) = extract(gpt2, [sentence.text])
     weights = np.asarray(trace.decoder.weights)[:, 0]
     score = found.values[ScoreSpec("score", "dependent(nsubj)")][0]

@@ -200,9 +200,9 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     (tmp_path / "a.conllu").write_text("".join(trees), encoding="utf-8")
     out = tmp_path / "index"
     words = ("--model", tmp_path / "model", "--layers", 1, "--kind", "hidden", "--out", out)
-    code, said, error = typed("search", "build", tmp_path / "a.conllu", *words)
-    assert code == 0 and "with 3 texts" in said, error
-    code, said, _ = typed(
+    code, printed, error = typed("search", "build", tmp_path / "a.conllu", *words)
+    assert code == 0 and "with 3 texts" in printed, error
+    code, printed, _ = typed(
         "search",
         "query",
         out,
@@ -215,7 +215,7 @@ def test_the_command_on_trees(bert, typed, tmp_path):
         "--top",
         3,
     )
-    found = json.loads(said)
+    found = json.loads(printed)
     assert code == 0 and found["query"]["position"] == 2 and found["searched"] == 12
     best = found["hits"][0]
     assert (best["id"], best["line"], best["token"]["token"]) == ("a.conllu:1", 1, "cat")
@@ -227,12 +227,14 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     }
     offset = best["strongest"]["position"] - 2
     assert f"{offset:+d}" in found["histograms"]["strongest"]["offset"]
-    code, said, _ = typed("search", "query", out, "the cat is sad", "--token", 2, "--head", "1.0")
-    assert code == 0 and "nearest of 12 tokens" in said and "found, tag: " in said
-    code, said, _ = typed(
+    code, printed, _ = typed(
+        "search", "query", out, "the cat is sad", "--token", 2, "--head", "1.0"
+    )
+    assert code == 0 and "nearest of 12 tokens" in printed and "found, tag: " in printed
+    code, printed, _ = typed(
         "search", "query", out, "the cat", "--token", 2, "--json", "--one-per-text"
     )
-    found = json.loads(said)
+    found = json.loads(printed)
     assert code == 0 and [found["layer"], found["head"]] == [1, None] and len(found["hits"]) == 3
     assert list(found["histograms"]) == ["found"]
     code, _, error = typed("search", "query", out, "the cat", "--token", 2, "--head", "one")
@@ -241,8 +243,10 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     words = ("--model", tmp_path / "model", "--layers", 0, "--out", tmp_path / "b")
     code, _, error = typed("search", "build", tmp_path / "b.txt", *words)
     assert code == 2 and "line 2" in error and len(error.splitlines()) <= 3
-    code, said, error = typed("search", "build", tmp_path / "b.txt", *words, "--on-error", "skip")
-    assert code == 0 and "with 1 texts" in said and "left out 1 texts: too-many-tokens" in error
+    code, printed, error = typed(
+        "search", "build", tmp_path / "b.txt", *words, "--on-error", "skip"
+    )
+    assert code == 0 and "with 1 texts" in printed and "left out 1 texts: too-many-tokens" in error
 
 
 @pytest.mark.parametrize(

@@ -215,8 +215,8 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
 
 def decoder_trace(weights, tokens):
     special = np.zeros((1, len(tokens)), bool)
-    seen = AttentionRecord(weights=weights, layers=(0,), heads=tuple(range(weights.shape[2])))
-    return Trace(decoder=seen, tokens=[tokens], special=special)
+    record = AttentionRecord(weights=weights, layers=(0,), heads=tuple(range(weights.shape[2])))
+    return Trace(decoder=record, tokens=[tokens], special=special)
 
 
 def test_pure_heads_of_cross_attention():

@@ -120,8 +120,8 @@ def test_a_model_whose_heads_attend_uniformly_scores_one_in_every_layer(modern) 
     params = jax.tree_util.tree_map_with_path(flat, modern.params)
     model = dataclasses.replace(modern, params=params)
     texts = plain_texts(["the cat is very sad", "birds sang loudly, and sang"])
-    asked = ScoreOptions(annotated=False)
-    scores = Scores.joined(list(head_scores(model, texts, asked)))
+    options = ScoreOptions(annotated=False)
+    scores = Scores.joined(list(head_scores(model, texts, options)))
     for role in ("local", "cls", "sep", "delimiter", "block"):
         values = scores.values[ScoreSpec("score", role)]
         np.testing.assert_allclose(values, np.ones((2, 3, 2)), rtol=2e-5)
@@ -133,8 +133,8 @@ def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path)
     """Mean attention to keys over the mean of uniform attention to those that a query sees."""
     gemma = fa.from_pretrained(write_decoder(tmp_path / "gemma"))
     texts = ["the cat sat on a mat and on a dog", "a dog", "birds sang and sang loudly"]
-    asked = ScoreOptions(annotated=False)
-    scores = Scores.joined(list(head_scores(gemma, plain_texts(texts), asked)))
+    options = ScoreOptions(annotated=False)
+    scores = Scores.joined(list(head_scores(gemma, plain_texts(texts), options)))
     dense = DenseGemma(gemma)
     assert ranges_of(gemma.config) == (KeyRange(5, 0), EVERY_KEY, KeyRange(5, 0))
     for number, text in enumerate(texts):

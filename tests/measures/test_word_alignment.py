@@ -40,13 +40,13 @@ SENTENCES = st.lists(st.tuples(PAIRS, PAIRS, PAIRS), min_size=1, max_size=4)
 def traced(weights: Any, **fields: Any) -> Trace:
     """A trace of one sequence with cross-attention alone; weights are `[L, H, T, S]`."""
     array = np.asarray(weights, np.float32)[:, None]
-    seen = AttentionRecord(
+    record = AttentionRecord(
         weights=array, layers=tuple(range(len(array))), heads=tuple(range(array.shape[2]))
     )
     told: dict[str, Any] = {"tokens": [SOURCE], "written": [WRITTEN], "words": [SOURCE_WORDS]}
     told["decoder_tokens"] = [["<s>", *WRITTEN[:-1]]]
     told["decoder_words"] = [[0, 1, 1, None]]
-    return Trace(cross=seen, **{**told, **fields})
+    return Trace(cross=record, **{**told, **fields})
 
 
 def test_pieces_become_words_and_special_pieces_none() -> None:

@@ -33,7 +33,7 @@ def test_a_config_is_read_back(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"model_type": "albert", "num_hidden_groups": 2}, "num_hidden_groups is 2"),
         ({"model_type": "albert", "inner_group_num": 3}, "inner_group_num is 3"),
@@ -46,10 +46,10 @@ def test_a_config_is_read_back(kind: str) -> None:
     ],
 )
 def test_what_is_not_covered_is_refused_by_name(
-    settings: dict[str, Any], told: str, tmp_path: Path
+    settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match=told) as error:
+    with pytest.raises(CheckpointError, match=message) as error:
         read_config(tmp_path)
     assert len(str(error.value).splitlines()) <= 3
 

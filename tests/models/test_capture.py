@@ -105,18 +105,18 @@ def test_asking_changes_no_output(params, capture, dtype):
 def test_recorded_weights_are_what_the_projections_say(params):
     capture = Capture(weights=True, scores=True, query=True, key=True, value=True, head_output=True)
     _, state = forward(params, capture=capture)
-    seen = Trace.from_variables(state).encoder
-    scores = np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key) / np.sqrt(8)
+    record = Trace.from_variables(state).encoder
+    scores = np.einsum("lbqhd,lbkhd->lbhqk", record.query, record.key) / np.sqrt(8)
     real = np.broadcast_to(MASK[None, :, None, None].astype(bool), scores.shape)
-    np.testing.assert_allclose(np.asarray(seen.scores)[real], scores[real], atol=1e-4)
-    assert np.all(np.isneginf(np.asarray(seen.scores)[~real]))
+    np.testing.assert_allclose(np.asarray(record.scores)[real], scores[real], atol=1e-4)
+    assert np.all(np.isneginf(np.asarray(record.scores)[~real]))
     expected = np.where(
         real, np.exp(scores - scores.max(-1, keepdims=True, where=real, initial=-99)), 0
     )
     expected /= expected.sum(-1, keepdims=True)
-    np.testing.assert_allclose(seen.weights, expected, atol=2e-5)
-    mixed = np.einsum("lbhqk,lbkhd->lbqhd", seen.weights, seen.value)
-    np.testing.assert_allclose(seen.head_output, mixed, atol=2e-5)
+    np.testing.assert_allclose(record.weights, expected, atol=2e-5)
+    mixed = np.einsum("lbhqk,lbkhd->lbqhd", record.weights, record.value)
+    np.testing.assert_allclose(record.head_output, mixed, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "seq2seq"])
@@ -221,10 +221,10 @@ def test_on_a_sharded_mesh(params, plain, shape):
     batch = [jax.device_put(a, spread(("data",))) for a in (ids, mask)]
     capture = Capture(weights=True, stats=STATS.stats)
     _, state = forward(placed, *batch, capture)
-    seen = Trace.from_variables(state).encoder
-    close(jax.tree.map(lambda a: np.asarray(a)[:, :4], seen), plain[1].encoder, atol=1e-5)
-    assert len(seen.weights.sharding.device_set) == 8
-    assert seen.weights.addressable_shards[0].data.size == seen.weights.size // 8
+    record = Trace.from_variables(state).encoder
+    close(jax.tree.map(lambda a: np.asarray(a)[:, :4], record), plain[1].encoder, atol=1e-5)
+    assert len(record.weights.sharding.device_set) == 8
+    assert record.weights.addressable_shards[0].data.size == record.weights.size // 8
 
 
 def compiled(params, capture, length=512):
@@ -287,14 +287,14 @@ def test_statistics_cost_their_bytes(params):
 def test_layers_and_heads_are_the_ones_asked_for(params, plain):
     capture = Capture(weights=True, stats=("entropy",), layers=(3, 0, 1), heads=(3, 1))
     out, state = forward(params, capture=capture)
-    seen = Trace.from_variables(state).encoder
-    assert (seen.layers, seen.heads) == ((0, 1, 3), (3, 1))
+    record = Trace.from_variables(state).encoder
+    assert (record.layers, record.heads) == ((0, 1, 3), (3, 1))
     full = plain[1].encoder
     np.testing.assert_allclose(
-        seen.weights, full.weights[jnp.array([0, 1, 3])][:, :, jnp.array([3, 1])], atol=2e-6
+        record.weights, full.weights[jnp.array([0, 1, 3])][:, :, jnp.array([3, 1])], atol=2e-6
     )
     np.testing.assert_allclose(
-        seen.stats["entropy"][2, :, 1], full.stats["entropy"][3, :, 1], atol=1e-5
+        record.stats["entropy"][2, :, 1], full.stats["entropy"][3, :, 1], atol=1e-5
     )
     close(out, plain[0])
 
@@ -332,9 +332,9 @@ def test_trap_recording_twice_keeps_one_value(params):
 def test_trap_a_stack_loses_no_collection(params):
     """A scan that forgets the collection returns {} without a word."""
     _, state = forward(params, capture=STATS)
-    seen = Trace.from_variables(state).encoder
-    assert seen.layers == (0, 1, 2, 3)
-    assert {name: a.shape[0] for name, a in seen.stats.items()} == dict.fromkeys(seen.stats, 4)
+    record = Trace.from_variables(state).encoder
+    assert record.layers == (0, 1, 2, 3)
+    assert {name: a.shape[0] for name, a in record.stats.items()} == dict.fromkeys(record.stats, 4)
 
 
 @pytest.mark.slow

@@ -251,14 +251,14 @@ def test_records_are_of_what_acted() -> None:
         module = model.module.clone(capture=asked, implementation=None)
         variables = with_interventions(model.params, edits)
         _, state = module.apply(variables, IDS, mutable=["intermediates"])
-        saw = Trace.from_variables(state).decoder
-        implementations.append(saw.implementation)
-        assert np.allclose(saw.weights[0, :, 2], even) == (layer == 1)
-        assert (not np.any(saw.head_output[0, :, :, 3])) == (layer == 0)
+        record = Trace.from_variables(state).decoder
+        implementations.append(record.implementation)
+        assert np.allclose(record.weights[0, :, 2], even) == (layer == 1)
+        assert (not np.any(record.head_output[0, :, :, 3])) == (layer == 0)
         _, state = module.apply({"params": model.params}, IDS, mutable=["intermediates"])
         plain = Trace.from_variables(state).decoder.implementation
         assert plain != "reference"
-        assert saw.implementation == ("reference" if layer == 1 else plain)
+        assert record.implementation == ("reference" if layer == 1 else plain)
 
 
 @pytest.mark.slow

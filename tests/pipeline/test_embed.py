@@ -132,10 +132,10 @@ def test_products_of_unit_vectors_are_cosines(bert, texts):
     ],
 )
 def test_what_is_refused(family, texts, options, words, request):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         fa.embed(request.getfixturevalue(family), texts, **options)
-    assert all(word in str(told.value) for word in words), told.value
-    assert len(str(told.value).splitlines()) <= 3
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert len(str(caught.value).splitlines()) <= 3
 
 
 def test_a_text_of_special_pieces_has_no_mean(gpt2):

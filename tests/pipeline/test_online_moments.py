@@ -21,7 +21,7 @@ LAYERS, HEADS = (1, 3), (2, 0)
 def trace(seed: int, queries: int, keys: int, side: str = "cross", dtype: Any = "f4") -> Trace:
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(keys, 0.3), (2, 1, 2, queries)) * (255 if dtype == "u1" else 1)
-    seen = AttentionRecord(
+    record = AttentionRecord(
         weights=weights.astype(dtype),  # type: ignore[arg-type]
         stats={
             "entropy": rng.normal(3, 1, (2, 1, 2, queries)).astype("f4"),  # type: ignore[dict-item]
@@ -32,7 +32,7 @@ def trace(seed: int, queries: int, keys: int, side: str = "cross", dtype: Any = 
         layers=LAYERS,
         heads=HEADS,
     )
-    return Trace(**{side: seen})
+    return Trace(**{side: record})
 
 
 def brute(traces: list[Trace]) -> dict[tuple[Any, ...], tuple[int, float, float]]:
@@ -119,11 +119,11 @@ def test_bytes_stand_for_shares() -> None:
 
 
 def test_layers_and_heads_that_differ_are_kept_apart() -> None:
-    seen = trace(0, 2, 2).cross
-    assert seen is not None
+    record = trace(0, 2, 2).cross
+    assert record is not None
     running = OnlineMoments("statistics")
     for layer, head in ((4, 7), (5, 6), (4, 7)):
-        one = seen.map(lambda _, array: array[:1] if array.ndim < 3 else array[:1, :, :1])
+        one = record.map(lambda _, array: array[:1] if array.ndim < 3 else array[:1, :, :1])
         running.add(Trace(cross=AttentionRecord(stats=one.stats, layers=(layer,), heads=(head,))))
     found = rows_of(running)
     assert {key[2:4] for key in found} == {(4, 7), (5, 6)}

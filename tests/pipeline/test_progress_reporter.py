@@ -82,43 +82,43 @@ def test_other_figures_take_the_place_of_the_rate() -> None:
 
 
 def test_without_delay_lines_come_at_once_and_a_job_of_any_length_ends_with_one() -> None:
-    said = io.StringIO()
-    with ProgressReporter(said, delay=0, pause=60) as progress:
+    printed = io.StringIO()
+    with ProgressReporter(printed, delay=0, pause=60) as progress:
         progress.announce("4 texts, one pass")
-        assert said.getvalue() == "4 texts, one pass\n"
+        assert printed.getvalue() == "4 texts, one pass\n"
         progress("texts", 4)
-    assert len(said.getvalue().splitlines()) == 2
-    with ProgressReporter(said, delay=0, pause=60) as progress:
+    assert len(printed.getvalue().splitlines()) == 2
+    with ProgressReporter(printed, delay=0, pause=60) as progress:
         progress("loading", 0)
-    assert len(said.getvalue().splitlines()) == 2, "nothing was counted"
+    assert len(printed.getvalue().splitlines()) == 2, "nothing was counted"
 
 
 def test_short_jobs_print_nothing() -> None:
-    said = io.StringIO()
-    with ProgressReporter(said) as progress:
+    printed = io.StringIO()
+    with ProgressReporter(printed) as progress:
         progress.announce("4 texts, one pass")
         progress("texts", 4)
-    assert said.getvalue() == ""
+    assert printed.getvalue() == ""
 
 
 def test_what_is_announced_comes_first(at_once: None) -> None:
-    said = io.StringIO()
-    with ProgressReporter(said) as progress:
+    printed = io.StringIO()
+    with ProgressReporter(printed) as progress:
         progress.announce("4 texts, one pass")
         progress.expect("texts", 4)
         progress("texts", 4)
-    lines = said.getvalue().splitlines()
+    lines = printed.getvalue().splitlines()
     assert "4 texts, one pass" in lines and lines[-1].startswith("texts: 4 of 4, ")
-    assert "\r" not in said.getvalue() and "\x1b" not in said.getvalue()
+    assert "\r" not in printed.getvalue() and "\x1b" not in printed.getvalue()
 
 
 def test_silent_steps_are_shown_too(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_reporter, "PAUSE", 0.02)
-    said = io.StringIO()
-    with ProgressReporter(said) as progress:
+    printed = io.StringIO()
+    with ProgressReporter(printed) as progress:
         progress.expect("compiling", 7)
         time.sleep(0.3)  # nothing is reported meanwhile
-    assert said.getvalue().count("compiling: 0 of 7, 0 s so far\n") > 2
+    assert printed.getvalue().count("compiling: 0 of 7, 0 s so far\n") > 2
 
 
 def test_lines_are_seconds_apart(at_once: None) -> None:
@@ -164,9 +164,9 @@ def test_a_long_line_wraps_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_job_goes_on_where_nobody_reads(at_once: None) -> None:
-    said = io.StringIO()
-    with ProgressReporter(said) as progress:
-        said.close()
+    printed = io.StringIO()
+    with ProgressReporter(printed) as progress:
+        printed.close()
         progress("texts", 1)
         time.sleep(0.05)
 

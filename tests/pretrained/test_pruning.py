@@ -191,8 +191,8 @@ def test_fresh_parameters_have_the_shapes_of_a_pruned_model() -> None:
 @hypothesis.given(st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=4))
 def test_the_setting_is_read_back(layers: list[list[int]]) -> None:
     heads = tuple(tuple(sorted(set(row))) for row in layers)
-    told = json.loads(json.dumps(pruned_to_hf(heads)))
-    assert pruned_from_hf(told.get("pruned_heads"), len(heads)) == (heads if any(heads) else ())
+    facts = json.loads(json.dumps(pruned_to_hf(heads)))
+    assert pruned_from_hf(facts.get("pruned_heads"), len(heads)) == (heads if any(heads) else ())
 
 
 @pytest.mark.parametrize(

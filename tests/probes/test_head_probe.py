@@ -136,10 +136,10 @@ def test_structural_probes_of_a_model(bert, sentences, tmp_path):
 
 
 def test_roles_and_statistics_of_a_model(bert, sentences, tmp_path):
-    asked = ScoreOptions(PAPER_RELATIONS, True, 3)
-    tally = ScoreAccumulator.of(*head_scores(bert, map(annotated_text, sentences[:6]), asked))
+    options = ScoreOptions(PAPER_RELATIONS, True, 3)
+    tally = ScoreAccumulator.of(*head_scores(bert, map(annotated_text, sentences[:6]), options))
     found = fa.head_roles(bert, sentences[:6], test=Test(tau=1), seed=3)
-    expected = find_roles(tally, asked, Test(tau=1))
+    expected = find_roles(tally, options, Test(tau=1))
     assert list(found.roles) == list(expected.roles)
     for name, role in expected.roles.items():
         np.testing.assert_array_equal(found.roles[name].p, role.p)

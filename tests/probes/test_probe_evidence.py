@@ -78,8 +78,8 @@ def test_sentences_are_watched_on_their_way(maps):
 def test_the_report_leads_to_sentences(folder, maps, tmp_path, capsys):
     words = ("probe", folder / "a.conllu", "--model", folder / "model", "-o", tmp_path / "r")
     assert cli.main([str(word) for word in (*words, "--evidence", 3)]) == 0, capsys.readouterr().err
-    said = json.loads((tmp_path / "r" / "probe.json").read_text(encoding="utf-8"))
-    for one, claim in zip(said["relations"], said["evidence"]["claims"], strict=True):
+    facts = json.loads((tmp_path / "r" / "probe.json").read_text(encoding="utf-8"))
+    for one, claim in zip(facts["relations"], facts["evidence"]["claims"], strict=True):
         assert (one["relation"], one["layer"], one["head"]) == tuple(
             claim[n] for n in ("name", "layer", "head")
         )
@@ -90,7 +90,7 @@ def test_the_report_leads_to_sentences(folder, maps, tmp_path, capsys):
         }
         best = sorted((-s[int(way)], n) for n, s in scores.items() if s is not None)[:3]
         assert [text["text"] for text in claim["texts"]] == [number for _, number in best]
-    numbers = said["evidence"]["texts"]
+    numbers = facts["evidence"]["texts"]
     assert all(text["id"] == f"s{number}" for number, text in numbers.items())
     page = (tmp_path / "r" / "probe.html").read_text(encoding="utf-8")
     assert "Heads that find governors" in page

@@ -86,19 +86,19 @@ def test_words_beyond_a_cut_are_left_out_and_their_dependents_unknown():
 
 
 @pytest.mark.parametrize(
-    ("weights", "words", "told"),
+    ("weights", "words", "message"),
     [
         (np.zeros((1, 1, 9, 9)), None, "have shape (1, 1, 9, 9); expected [L, H, 8, 8]"),
         (np.zeros((8, 8)), None, "expected [L, H, 8, 8]"),
         (np.zeros((1, 1, 8, 8)), [], "has no words with a tree"),
     ],
 )
-def test_maps_of_another_text_and_texts_without_trees(weights, words, told):
+def test_maps_of_another_text_and_texts_without_trees(weights, words, message):
     layout = laid_out.single()
     layout = layout if words is None else dataclasses.replace(layout, words=words)
     with pytest.raises(InputError) as raised:
         word_maps_of(weights, layout)
-    assert told in str(raised.value) and len(str(raised.value).splitlines()) <= 3
+    assert message in str(raised.value) and len(str(raised.value).splitlines()) <= 3
 
 
 def test_a_head_that_is_the_tree_is_always_right_and_the_next_word_is_the_baseline():
@@ -181,7 +181,7 @@ def test_head_and_offset_are_chosen_on_other_sentences():
 def test_streamed_sums_say_the_same_of_the_strongest_piece():
     """Where each word is one piece and no head prefers the word itself, both ways agree."""
     rng = np.random.default_rng(5)
-    asked = ScoreOptions(relations=("nsubj", "obj"))
+    options = ScoreOptions(relations=("nsubj", "obj"))
     layouts, maps = [], []
     for number in range(6):
         arcs = tuple(Arc(w, int(g), "nsubj") for w, g in enumerate(random_tree(5, rng)) if g >= 0)
@@ -189,7 +189,7 @@ def test_streamed_sums_say_the_same_of_the_strongest_piece():
         weights = laid_out.random_maps(2, 3, 7, rng)
         weights[..., range(7), range(7)] = 0
         maps.append(weights / weights.sum(-1, keepdims=True))
-    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options))
     dense = Dependencies.of(map(word_maps_of, maps, layouts))
     hits, count = tally.hits["governor(nsubj)"]
     np.testing.assert_allclose(hits, dense.hits[TO_GOVERNOR, "nsubj"])

@@ -185,9 +185,9 @@ def test_texts_in_the_place_of_files_are_refused(
 ) -> None:
     with pytest.raises(InputError) as error:
         extract(tmp_path / "store", inputs=inputs)
-    said = str(error.value).splitlines()
-    assert said[0].startswith("extract_to reads files, and ") and len(said) == 3
-    assert said[2].endswith("or call fa.extract(model, texts)")
+    message = str(error.value).splitlines()
+    assert message[0].startswith("extract_to reads files, and ") and len(message) == 3
+    assert message[2].endswith("or call fa.extract(model, texts)")
     assert not (tmp_path / "store").exists()
 
 
@@ -438,7 +438,7 @@ def test_texts_that_do_not_fit_the_request_are_named_by_file_and_line(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (
             {"shard_text": 3},
@@ -458,11 +458,11 @@ def test_texts_that_do_not_fit_the_request_are_named_by_file_and_line(
     ],
 )
 def test_requests_that_cannot_be_met(
-    extract: Extract, tmp_path: Path, wrong: dict[str, Any], told: str
+    extract: Extract, tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as error:
         extract(tmp_path / "s", **wrong)
-    assert told in str(error.value) and len(str(error.value).splitlines()) <= 3
+    assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
     assert not (tmp_path / "s" / "plan.json").exists()
 
 

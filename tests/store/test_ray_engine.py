@@ -388,7 +388,7 @@ def test_no_room_for_a_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "options", "told"),
+    ("engine", "options", "message"),
     [
         ("spark", {}, "engine 'spark' is unknown\nchoose one of local, ray"),
         ("ray", {"gpu": 1}, "ray_options has no field 'gpu'\nknown: address, workers, gpus, cpus"),
@@ -401,11 +401,11 @@ def test_no_room_for_a_worker() -> None:
     ],
 )
 def test_options_that_make_no_sense(
-    extract, tmp_path: Path, ray: Inline, engine: str, options: dict[str, Any], told: str
+    extract, tmp_path: Path, ray: Inline, engine: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as error:
         extract(tmp_path / "s", engine=engine, ray_options=options)
-    assert told in str(error.value) and len(str(error.value).splitlines()) <= 3
+    assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
     assert not (tmp_path / "s/plan.json").exists()
 
 

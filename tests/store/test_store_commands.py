@@ -117,21 +117,21 @@ def test_npz_and_npy_hold_what_is_stored(path: Path, texts: list[Trace], tmp_pat
 def test_bertviz_gets_its_arguments(path: Path, tmp_path: Path) -> None:
     store = fa.open_store(path)
     export(store, tmp_path, "bertviz", [2])
-    said = json.loads(next(tmp_path.glob("2-*.json")).read_text())
+    facts = json.loads(next(tmp_path.glob("2-*.json")).read_text())
     text = store[2]
-    assert said["encoder_tokens"] == text.tokens[0]
-    assert said["decoder_tokens"] == text.decoder_tokens[0]
+    assert facts["encoder_tokens"] == text.tokens[0]
+    assert facts["decoder_tokens"] == text.decoder_tokens[0]
     for side in ("encoder", "decoder", "cross"):
         np.testing.assert_allclose(
-            np.array(said[f"{side}_attention"])[:, 0], store.weights(2, side=side), atol=5e-7
+            np.array(facts[f"{side}_attention"])[:, 0], store.weights(2, side=side), atol=5e-7
         )
     (single,) = cases.traces("encoder", 1)
     other = fa.open_store(cases.write(tmp_path / "encoder", [single]))
     export(other, tmp_path / "out", "bertviz")
     (name,) = (tmp_path / "out").glob("0-*.json")
-    said = json.loads(name.read_text())
-    assert list(said) == ["tokens", "sentence_b_start", "attention"]
-    assert said["sentence_b_start"] == len(single.tokens[0]) // 2
+    facts = json.loads(name.read_text())
+    assert list(facts) == ["tokens", "sentence_b_start", "attention"]
+    assert facts["sentence_b_start"] == len(single.tokens[0]) // 2
 
 
 def test_formulas_and_escapes_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,19 +167,25 @@ def test_formulas_and_escapes_are_text(tmp_path: Path, capsys: pytest.CaptureFix
     assert kept == {csv_cell(payload) for payload in payloads}
     for number in range(10):
         assert main(["store", "info", str(tmp_path / "store"), "--example", str(number)]) == 0
-    said = capsys.readouterr().out
-    assert "\x1b" not in said and "\u202e" not in said and "\x07" not in said
-    assert "\\x1b[31mred" in said and "[bold]markup[/bold]" in said and "\\u202egnp.exe" in said
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "\u202e" not in printed and "\x07" not in printed
+    assert (
+        "\\x1b[31mred" in printed
+        and "[bold]markup[/bold]" in printed
+        and "\\u202egnp.exe" in printed
+    )
     assert printable("plain é 漢 👩\u200d🚀") == "plain é 漢 👩\u200d🚀"
 
 
 def test_info_says_what_is_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "info", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["texts"] == 7 and said["shards_present"] == 3 and said["complete"]
-    assert [side["side"] for side in said["sides"]] == ["encoder", "decoder", "cross"]
-    assert said["sides"][2]["layers"] == "0, 3" and "weights uint8" in said["sides"][2]["arrays"]
-    assert said["bytes"] == sum(p.stat().st_size for p in _files(path / "shards"))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["texts"] == 7 and printed["shards_present"] == 3 and printed["complete"]
+    assert [side["side"] for side in printed["sides"]] == ["encoder", "decoder", "cross"]
+    assert (
+        printed["sides"][2]["layers"] == "0, 3" and "weights uint8" in printed["sides"][2]["arrays"]
+    )
+    assert printed["bytes"] == sum(p.stat().st_size for p in _files(path / "shards"))
     assert main(["store", "info", str(path)]) == 0
     assert "weights uint8" in capsys.readouterr().out
     assert main(["store", "info", str(path), "--example", "7"]) == 2
@@ -190,8 +196,8 @@ def test_verify_prints_each_damage(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["store", "verify", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("3 of 3 shards, ") and said.endswith("files: all are as written\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 of 3 shards, ") and printed.endswith("files: all are as written\n")
     hurt = shutil.copytree(path, tmp_path / "hurt")
     (hurt / "shards/00001/texts.parquet").unlink()
     (hurt / "shards/00002/extra").touch()
@@ -203,9 +209,13 @@ def test_verify_prints_each_damage(
     ]
     shutil.rmtree(hurt / "shards/00000")
     assert main(["store", "verify", str(hurt)]) == 1
-    said = capsys.readouterr().out
-    assert "2 of 3 shards, " in said and "files: 2 damaged\n" in said and "texts.parquet" in said
-    assert "missing: 00000; run the same `flaxattn extract` again, or pass --unfinished" in said
+    printed = capsys.readouterr().out
+    assert (
+        "2 of 3 shards, " in printed
+        and "files: 2 damaged\n" in printed
+        and "texts.parquet" in printed
+    )
+    assert "missing: 00000; run the same `flaxattn extract` again, or pass --unfinished" in printed
     assert main(["store", "verify", str(tmp_path / "none")]) == 2
 
 

@@ -99,10 +99,10 @@ def test_it_is_recorded_with_queries_and_keys_alone(gemma, gpt2):
 def test_layers_without_rotation_are_turned_by_nothing(gemma):
     config = dataclasses.replace(gemma.config, rotary_layers=(True, False, True))
     model = dataclasses.replace(gemma, config=config, module=gemma.module.clone(config=config))
-    seen = model.trace("the cat sat", capture=ALL)[0].decoder
-    still = rotary_pairs(seen, 1, 0, 3)
+    record = model.trace("the cat sat", capture=ALL)[0].decoder
+    still = rotary_pairs(record, 1, 0, 3)
     np.testing.assert_array_equal(still.keys, still.rotated_keys)
-    assert np.abs(rotary_pairs(seen, 0, 0, 3).keys - still.rotated_keys).max() > 0.1
+    assert np.abs(rotary_pairs(record, 0, 0, 3).keys - still.rotated_keys).max() > 0.1
 
 
 @pytest.mark.slow

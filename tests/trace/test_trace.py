@@ -19,7 +19,7 @@ MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], bool)
 
 
 def full_trace():
-    seen = AttentionRecord(
+    record = AttentionRecord(
         weights=WEIGHTS,
         scores=WEIGHTS,
         query=RNG.normal(size=(2, 3, 5, 4, 8)),
@@ -37,7 +37,7 @@ def full_trace():
         implementation="xla",
     )
     return Trace(
-        encoder=seen,
+        encoder=record,
         tokens=TOKENS,
         mask=MASK,
         segments=np.array([[0, 0, 1, 1, 1]] * 3),
@@ -182,9 +182,9 @@ def test_sides_that_do_not_fit_their_tokens(arguments):
 
 @pytest.mark.parametrize(("given", "name"), [((), "tokens"), (TOKENS, "decoder_tokens")])
 def test_a_trace_without_tokens_cannot_be_cut(given, name):
-    seen = AttentionRecord(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
+    record = AttentionRecord(weights=shares(1, 3, 2, 4, 5), layers=(0,), heads=(0, 1))
     with pytest.raises(InputError, match=rf"This trace holds no {name}, so padding"):
-        Trace(cross=seen, tokens=given)[0]
+        Trace(cross=record, tokens=given)[0]
 
 
 def test_what_was_not_captured_is_said():
@@ -199,9 +199,9 @@ def test_what_was_not_captured_is_said():
 
 
 def test_a_record_is_a_pytree_that_keeps_its_numbers():
-    seen = full_trace().encoder
-    doubled = jax.tree.map(lambda a: a * 2, seen)
-    np.testing.assert_array_equal(doubled.weights, seen.weights * 2)
+    record = full_trace().encoder
+    doubled = jax.tree.map(lambda a: a * 2, record)
+    np.testing.assert_array_equal(doubled.weights, record.weights * 2)
     assert (doubled.layers, doubled.heads, doubled.implementation) == ((4, 6), (0, 1, 2, 3), "xla")
 
 

@@ -452,10 +452,10 @@ def attempt(folder: Path, text: str, tokenizer: Path | None = None, **changes: A
     recipe = build(LanguageModelRecipe, {**SETTINGS, **changes})
     with pytest.raises((InputError, CheckpointError)) as error:
         train_lm([folder / "in.txt"], RunFolder(folder / "out"), recipe, tokenizer=tokenizer)
-    told = str(error.value)
-    assert len(told.splitlines()) <= 3
+    message = str(error.value)
+    assert len(message.splitlines()) <= 3
     assert not (folder / "out" / "checkpoints").exists()
-    return told
+    return message
 
 
 def test_too_little_text(tmp_path: Path) -> None:
@@ -532,6 +532,8 @@ def test_words_of_the_command(
     assert "--data" in capsys.readouterr().err
     command = ["train", "gpt2-lm", "--data", str(data), "--out", str(tmp_path / "y")]
     assert main([*command, "--set", "stride=900"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: recipe: stride 900 would leave tokens out between two windows")
-    assert len(said.splitlines()) == 3
+    printed = capsys.readouterr().err
+    assert printed.startswith(
+        "error: recipe: stride 900 would leave tokens out between two windows"
+    )
+    assert len(printed.splitlines()) == 3

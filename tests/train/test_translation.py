@@ -298,9 +298,9 @@ def test_words_of_the_command(
     short.write_text("one\n")
     words = ["train", "translation", "--data", str(data / "train.de"), str(short)]
     assert main([*words, "--out", str(tmp_path / "y")]) == 2
-    said = capsys.readouterr().err
-    assert f"train.de has 600 lines, {short} has 1" in said
-    assert len(said.splitlines()) == 3
+    printed = capsys.readouterr().err
+    assert f"train.de has 600 lines, {short} has 1" in printed
+    assert len(printed.splitlines()) == 3
 
 
 def test_nothing_is_left_of_the_text(tmp_path: Path) -> None:

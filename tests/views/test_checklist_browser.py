@@ -116,17 +116,17 @@ def test_small_pictures_of_a_long_text_are_no_larger(view, peaked, tmp_path):
 def test_layers_and_heads_of_neurons_are_chosen_as_elsewhere(view, whole):
     trace, page, _ = whole
     view.open(page, "level=neuron&query=3&sorting=position")
-    seen = trace.encoder
+    record = trace.encoder
     view.choose("layer", "2")
     view.head(1)
     assert view.heads_on() == ["1"]
-    dots = seen.key[2, 0, :, 1] @ seen.query[2, 0, 3, 1]
+    dots = record.key[2, 0, :, 1] @ record.query[2, 0, 3, 1]
     shown = [float(text.replace("−", "-")) for text in view.texts(".neuron-cell.dot")]
     assert shown == pytest.approx(dots, abs=0.006)
     weights = [float(t.replace("<", "")) for t in view.texts(".neuron-cell.weight")]
-    assert weights == pytest.approx(seen.weights[2, 0, 1, 3], abs=0.0011)
+    assert weights == pytest.approx(record.weights[2, 0, 1, 3], abs=0.0011)
     view.press("ARROW_LEFT", "]")
-    dots = seen.key[1, 0, :, 2] @ seen.query[1, 0, 3, 2]
+    dots = record.key[1, 0, :, 2] @ record.query[1, 0, 3, 2]
     shown = [float(text.replace("−", "-")) for text in view.texts(".neuron-cell.dot")]
     assert shown == pytest.approx(dots, abs=0.006)
 
@@ -137,10 +137,10 @@ def test_controls_and_titles_stay_in_sight_of_a_long_text(view, peaked, tmp_path
     query, key = rng.normal(size=(2, 1, 1, length, 2, 4)).astype(np.float32)
     weights = view_cases.shares(0.5 * np.einsum("lbqhd,lbkhd->lbhqk", query, key))
     tokens = [f"t{i}" for i in range(length)]
-    seen = AttentionRecord(
+    record = AttentionRecord(
         weights=weights, query=query, key=key, layers=(0,), heads=(0, 1), scale=0.5
     )
-    trace = Trace(encoder=seen, tokens=[tokens])
+    trace = Trace(encoder=record, tokens=[tokens])
     page = fa.head_view(trace, 0).save(tmp_path / "long.html")
     view.open(page)
     view.run("window.scrollTo(0, 900)")
@@ -286,6 +286,6 @@ def test_boxes_of_neurons_write_numbers_and_order_dimensions(view, whole):
     view.click("[name=dimensions]")
     columns = view.run("return view.drawn().columns")
     shown = next(c["dimensions"] for c in columns if c["name"] == "product")
-    seen = trace.encoder
-    added = np.abs(seen.query[1, 0, 3, 2] * seen.key[1, 0, 5, 2])
+    record = trace.encoder
+    added = np.abs(record.query[1, 0, 3, 2] * record.key[1, 0, 5, 2])
     assert shown == np.argsort(-added, kind="stable").tolist()[:8]

@@ -124,9 +124,9 @@ def test_what_cannot_be_compared_is_told_in_three_lines(stores, texts, tmp_path)
         ((first, texts[0][0]), {}, "A store is compared with a store, a trace with a trace"),
         ((first, second), {"weights": {}}, "A page of two traces shows attention; weights are"),
     ]:
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as caught:
             fa.compare_view(*pair, **request)
-        assert message in str(told.value) and len(str(told.value).splitlines()) <= 3
+        assert message in str(caught.value) and len(str(caught.value).splitlines()) <= 3
     part = open_store(store_cases.write(tmp_path / "part", texts[0], only=[0]))
     with pytest.raises(StoreError, match="does not hold shard"):
         fa.compare_view(first, part)

@@ -71,8 +71,8 @@ def test_colours_are_those_of_the_style_sheet():
 def test_every_map_of_a_figure_has_one_of_the_two(peaked, pair):
     rng = np.random.default_rng(0)
     q, k = rng.normal(size=(2, 1, 1, 4, 2, 3)).astype(np.float32)
-    seen = AttentionRecord(weights=peaked(1, 2, 4), query=q, key=k, layers=(0,), heads=(0, 1))
-    neuron = fa.plot_neuron(Trace(encoder=seen, tokens=[list("abcd")]), 0, 0, 1)
+    record = AttentionRecord(weights=peaked(1, 2, 4), query=q, key=k, layers=(0,), heads=(0, 1))
+    neuron = fa.plot_neuron(Trace(encoder=record, tokens=[list("abcd")]), 0, 0, 1)
     signed = {"norm": pair.shares[:, None] - 0.2}
     figures = [
         (fa.plot_heads(pair.trace), {"flaxattn"}),

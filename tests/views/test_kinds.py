@@ -138,9 +138,9 @@ def test_what_does_not_fit_is_told_in_three_lines(trace, norms):
         ({"state": {"weights": "norm"}}, "state: weights are 'norm', which encoder does not have."),
         ({"effects": {"ablation": norms}}, "effects: expected what fa.ablate(task) returns"),
     ]:
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as caught:
             fa.head_view(trace, **request)
-        assert message in str(told.value) and len(str(told.value).splitlines()) <= 3
+        assert message in str(caught.value) and len(str(caught.value).splitlines()) <= 3
     with pytest.raises(
         InputError, match="A page of two traces shows attention; weights are of one"
     ):

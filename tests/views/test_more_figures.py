@@ -41,8 +41,8 @@ def projected():
     scores = np.where(np.tri(5, dtype=bool), scores, -np.inf).astype(np.float32)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    seen = AttentionRecord(weights=weights, query=q, key=k, layers=(3, 5), heads=(0, 1, 4))
-    return Trace(decoder=seen, tokens=[["<s>", "a", "$b", "c\n", "d"]], model="toy"), scores
+    record = AttentionRecord(weights=weights, query=q, key=k, layers=(3, 5), heads=(0, 1, 4))
+    return Trace(decoder=record, tokens=[["<s>", "a", "$b", "c\n", "d"]], model="toy"), scores
 
 
 def test_thumbnails_are_the_weights_with_gaps_between(pair):

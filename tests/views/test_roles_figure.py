@@ -22,9 +22,9 @@ def test_shares_of_layers_and_overlaps():
     rng = np.random.default_rng(0)
     layouts = [laid_out.single(str(n)) for n in range(5)]
     maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
-    asked = ScoreOptions(relations=("nsubj",))
-    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, asked))
-    roles = find_roles(tally, asked, Test(tau=1, alpha=0.3, correction="none"))
+    options = ScoreOptions(relations=("nsubj",))
+    tally = ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options))
+    roles = find_roles(tally, options, Test(tau=1, alpha=0.3, correction="none"))
     figure = plot_roles(roles)
     left, right = figure.axes[:2]
     names = [label.get_text() for label in left.get_yticklabels()]

@@ -190,9 +190,9 @@ def products() -> Trace:
     scores = np.einsum("lbqhd,lbkhd->lbhqk", q, k) / np.sqrt(20)
     shares = np.exp(scores)
     shares /= shares.sum(-1, keepdims=True)
-    seen = AttentionRecord(weights=shares, query=q, key=k, layers=(6,), heads=(0, 1))
+    record = AttentionRecord(weights=shares, query=q, key=k, layers=(6,), heads=(0, 1))
     special = np.array([[True, False, False, False, False, False]])
-    return Trace(encoder=seen, tokens=[list("abcdef")], special=special)
+    return Trace(encoder=record, tokens=[list("abcdef")], special=special)
 
 
 def test_the_neuron_level_draws_the_pinned_query(products):
@@ -206,9 +206,9 @@ def test_the_neuron_level_draws_the_pinned_query(products):
 def test_the_neuron_level_sorts_keys_and_dimensions_and_writes_numbers(products):
     state = {"level": "neuron", "heads": [1], "query": 2, "dimensions": "top", "numbers": "on"}
     ax = plot_state(products, state | {"sorting": "weight", "key": 4}).axes[0]
-    seen = products.encoder
-    q, k = np.asarray(seen.query)[0, 0, 2, 1], np.asarray(seen.key)[0, 0, :, 1]
-    shares = np.asarray(seen.weights)[0, 0, 1, 2]
+    record = products.encoder
+    q, k = np.asarray(record.query)[0, 0, 2, 1], np.asarray(record.key)[0, 0, :, 1]
+    shares = np.asarray(record.weights)[0, 0, 1, 2]
     keys, top = np.argsort(-shares), np.argsort(-np.abs(q * k[4]))[:TOP_DIMENSIONS]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["abcdef"[key] for key in keys]
     drawn = [np.asarray(image.get_array()) for image in ax.images]

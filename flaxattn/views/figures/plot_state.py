@@ -112,7 +112,7 @@ def plot_state(
         return draw_together((both[0], both[1], difference), requested, names, place, ax)
     shown = _select(trace, *picks, whole=level == "model", second=other)
     if level == "model":
-        title = ", ".join(shown.said)
+        title = ", ".join(shown.filters)
         maps = _scaled(shown, str(requested.get("opacity", "absolute")))
         return draw_thumbnails(maps, shown.layers, shown.heads, title, ax)
     if requested.get("drawing", "lines") == "matrix":
@@ -120,7 +120,7 @@ def plot_state(
     heads = ("head " if len(shown.heads) == 1 else "heads ") + " ".join(map(str, shown.heads))
     place = ", ".join(filter(None, (trace.model, side, f"layer {shown.layers[0]}", heads)))
     (scale,) = shown.maps.scales(1)
-    parts = (place, _named(shown.maps, scale), ", ".join(shown.said))
+    parts = (place, _named(shown.maps, scale), ", ".join(shown.filters))
     title = "\n".join(filter(None, parts))
     return draw_lines(shown, str(requested.get("opacity", "absolute")), title, ax)
 
@@ -131,7 +131,7 @@ def _select(trace: Trace, requested: Mapping[str, Any], *picks: Any, **more: Any
     name = requested.get("gold", OFF)
     if name == OFF or requested.get("level", "head") != "head":
         return shown
-    return dataclasses.replace(shown, said=[*shown.said, f"without the gold pairs of {name}"])
+    return dataclasses.replace(shown, filters=[*shown.filters, f"without the gold pairs of {name}"])
 
 
 def _named(maps: Maps, scale: str) -> str:
@@ -245,7 +245,7 @@ def _matrix(shown: Shown, opacity: str, ax: "Axes | None") -> "Figure":
     drawn = dataclasses.replace(drawn, units=np.abs(np.nan_to_num(values)).max(-1))
     maps = _scaled(drawn, opacity)
     ((title,),) = maps.titles(shown.layers, shown.heads[:1])
-    title = "\n".join(filter(None, (title, ", ".join(shown.said))))
+    title = "\n".join(filter(None, (title, ", ".join(shown.filters))))
     queries, keys = shown.left.shown_tokens, shown.right.shown_tokens
     figure = draw_heads(maps, [[title]], queries, keys, ax)
     own = ax if ax is not None else figure.axes[0]
@@ -303,7 +303,7 @@ def _lines(
         width, height = lines_size(shown[0])
         _, axes = plt.subplots(1, 3, figsize=(3 * width, height), layout="constrained")
     assert axes is not None
-    notes = ", ".join(shown[0].said)
+    notes = ", ".join(shown[0].filters)
     scales = ["one scale for both", "one scale for both", "a scale of its own"]
     for ax, each, title, scale in zip(axes, shown, titles, scales, strict=True):
         draw_lines(each, opacity, "\n".join(filter(None, (title, where, notes, scale))), ax)
@@ -325,7 +325,7 @@ def _matrices(
     queries, keys = token_labels(left.shown_tokens), token_labels(right.shown_tokens)
     places = map_axes(queries, keys, range(1), range(3))[0] if axes is None else axes
     head = f"layer {shown[0].layers[0]}, head {shown[0].heads[0]}"
-    where = "\n".join(filter(None, (", ".join(filter(None, (place, head))), *shown[0].said)))
+    where = "\n".join(filter(None, (", ".join(filter(None, (place, head))), *shown[0].filters)))
     row, column = (
         None if side.pinned is None else side.shown.index(side.pinned) for side in (left, right)
     )

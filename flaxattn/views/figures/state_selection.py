@@ -71,7 +71,7 @@ class Shown:
         right: Keys.
         layers: Their numbers.
         heads: Their numbers.
-        said: Filters in words.
+        filters: Filters in words.
     """
 
     maps: Maps
@@ -80,7 +80,7 @@ class Shown:
     right: TokenColumn
     layers: list[int]
     heads: list[int]
-    said: list[str]
+    filters: list[str]
 
 
 def shown_layer(state: Mapping[str, Any], record: AttentionRecord, side: str | None) -> int:

@@ -59,7 +59,7 @@ def recorded(trace: Trace, *, numbers_do: bool = False) -> dict[str, AttentionRe
     found = {
         name: record for name, record in sides.items() if record and record.weights is not None
     }
-    present = {name: record for name, record in sides.items() if record and _told_of(record)}
+    present = {name: record for name, record in sides.items() if record and _query_stats(record)}
     if numbers_do and present and not found:
         return present
     if not found:
@@ -171,7 +171,7 @@ def shape_side(
     """Weights of the chosen layers, what each head does, and how alike the heads are."""
     about: dict[str, Any] = {"layers": list(layers), "heads": list(record.heads)}
     if record.weights is None:
-        return about | {"measures": _told(record, layers)}
+        return about | {"measures": _mean_statistics(record, layers)}
     weights = layer_weights(record, layers, allow_nan=True)
     about["weights"] = [
         blocks.put(f"{prefix}/weights/{number}", encode_weights(layer, precision))
@@ -274,7 +274,7 @@ def side_measures(
     if side != "cross":
         separate = side == "decoder" and one.decoder_tokens
         _add_repeats(measured, record, (one.decoder_tokens if separate else one.tokens)[0])
-    payload = _told(record, layers)
+    payload = _mean_statistics(record, layers)
     return [
         [extra | measured[layer, head] for head, extra in zip(record.heads, row, strict=True)]
         for layer, row in zip(layers, payload, strict=True)
@@ -296,14 +296,16 @@ def _add_repeats(
                 measure["does"] = _REPEATS[name]
 
 
-def _told_of(record: AttentionRecord) -> list[str]:
+def _query_stats(record: AttentionRecord) -> list[str]:
     """Statistics with a number per query, whose mean describes a head."""
     return [n for n in ("entropy", "max", "distance", "sum_sq", "lse") if n in record.stats]
 
 
-def _told(record: AttentionRecord, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
+def _mean_statistics(record: AttentionRecord, layers: Sequence[int]) -> list[list[dict[str, Any]]]:
     """Means over queries of the statistics that a trace of one sequence has."""
-    stats = {name: np.asarray(record.stats[name], np.float32)[:, 0] for name in _told_of(record)}
+    stats = {
+        name: np.asarray(record.stats[name], np.float32)[:, 0] for name in _query_stats(record)
+    }
     means = {name: values.mean(-1) for name, values in stats.items()}
     rows = [record.layers.index(number) for number in layers]
     known = [
