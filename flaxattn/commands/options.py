@@ -93,6 +93,9 @@ _ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=(?:(?!, or )[^\n])
 _ALL = re.compile(r"\b([a-z][a-z_]*)=None takes all")
 _RENAMED = {"head": "task_head"}  # arguments whose option has another name
 _CALL = re.compile(r",? or call (?:fa|model)\.[^\n]*")
+_CAPTURE = re.compile(
+    r"(?:model\.trace\(\w+, )?(?:capture=)?(?:fa\.)?Capture\(((?:\w+=True(?:, )?)+)\)\)?"
+)
 _INVALID = re.compile(r"(for '(--[a-z-]+)': )Input should be a valid (\w+)[^\n]*")
 _WANTED = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
@@ -104,9 +107,15 @@ def in_options(message: str, options: Collection[str]) -> str:
         return _option(name) in options
 
     message = _CALL.sub("", message)
+    message = _CAPTURE.sub(lambda match: f"flaxattn extract --capture {_fields(match[1])}", message)
     message = _ADVICE.sub(lambda match: match[0] if known(match[1]) else "", message)
     message = _ALL.sub(lambda match: f"without {_option(match[1])} all are taken", message)
     return _ARGUMENT.sub(lambda match: _written(match) if known(match[1]) else match[0], message)
+
+
+def _fields(arguments: str) -> str:
+    """Names among the arguments of `Capture`, as the option `--capture` takes them."""
+    return ",".join(re.findall(r"(\w+)=True", arguments))
 
 
 def _option(name: str) -> str:

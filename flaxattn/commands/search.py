@@ -196,7 +196,8 @@ def _head(text: str | None, layers: tuple[int, ...]) -> tuple[int, int | None]:
     if text is None and len(layers) == 1:
         return layers[0], None
     if found is None:
-        message = f"{text!r} is not a head such as {layers[0]}.0."
+        what = "no head was named" if text is None else f"{text!r} is not a head"
+        message = f"{what}; name one such as {layers[0]}.0."
         raise typer.BadParameter(message, param_hint="--head")
     return int(found[1]), None if found[2] is None else int(found[2])
 

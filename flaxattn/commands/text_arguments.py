@@ -101,8 +101,22 @@ def given_text(argument: str, is_text: bool = False) -> str:
         ) from error
 
 
+def check_no_model(argument: str) -> None:
+    """Refuse the name or the folder of a model in the place of a text."""
+    from flaxattn.pretrained.hub import built_in
+
+    if argument in built_in() or (Path(argument) / "config.json").is_file():
+        shown = printable(argument)
+        raise InputError(
+            f"{shown} is a model, where a text is expected\n"
+            f'give a text, and the model as an option: "The cat is sad." --model {shown}\n'
+            "to read these letters themselves, add --text"
+        )
+
+
 def check_no_path(argument: str) -> None:
-    """Refuse an argument in place of a text that looks like a path."""
+    """Refuse an argument in place of a text that looks like a path, or is a model."""
+    check_no_model(argument)
     if not _looks_like_path(argument):
         return
     shown = printable(argument)

@@ -17,7 +17,7 @@ import typer
 
 from flaxattn.commands.head_request import AllowNonfinite
 from flaxattn.commands.options import named, numbers
-from flaxattn.commands.text_arguments import IsText, check_no_path, given_text
+from flaxattn.commands.text_arguments import IsText, check_no_model, check_no_path, given_text
 from flaxattn.commands.written_page import requested_predictions, with_contributions
 from flaxattn.files import check_writable
 
@@ -294,6 +294,7 @@ def _named(path: str) -> Callable[..., Any]:
 def _kind(source: str) -> str:
     """Return the kind of a source; a text that no file could be called is a text."""
     if os.path.isdir(source):
+        check_no_model(source)
         return "store"
     if not os.path.isfile(source):
         check_no_path(source)

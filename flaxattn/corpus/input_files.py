@@ -150,6 +150,16 @@ def _expanded(item: str) -> list[Path]:
 
 def _in_folder(folder: Path) -> list[Path]:
     """Files of a data set."""
+    if (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder} is the folder of a model, and texts are expected here\n"
+            "name the files of the texts, and pass this folder as the model"
+        )
+    if (folder / "plan.json").is_file() and (folder / "shards").is_dir():
+        raise InputError(
+            f"{folder} is a store of attention, and texts are expected here\n"
+            "name the files of the texts; view, stats, roles, compare and search query read stores"
+        )
     if (folder / _SPLITS).is_file():
         splits = sorted(p.name for p in folder.iterdir() if p.is_dir())
         raise InputError(

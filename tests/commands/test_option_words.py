@@ -21,6 +21,10 @@ def test_arguments_become_options_that_the_command_has() -> None:
     assert in_options(LONG, {"--help"}).endswith("\nshorten it")
     assert in_options("give batch_tokens=512, x=3", options) == "give --batch-tokens 512, x=3"
     assert in_options("layer_norm_eps: 1e-12", options) == "layer_norm_eps: 1e-12"
+    python = "Capture them: model.trace(text, capture=fa.Capture(weights=True, key=True))."
+    assert in_options(python, {"--weights"}) == (
+        "Capture them: flaxattn extract --capture weights,key."
+    )
 
 
 def test_the_options_are_those_of_the_command_that_was_typed() -> None:

@@ -62,6 +62,16 @@ def test_a_file_in_place_of_a_text_is_refused(tmp_path, monkeypatch):
     assert len(str(refused.value).splitlines()) == 3 and "< FILE" in str(refused.value)
 
 
+@pytest.mark.parametrize("words", [("view", "tiny-bert"), ("view", "M"), ("generate", "tiny-gpt2")])
+def test_a_model_in_place_of_a_text_is_refused(typed, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "M").mkdir()
+    (tmp_path / "M/config.json").write_text("{}", encoding="utf-8")
+    code, out, error = typed(*words)
+    assert code == 2 and not out and len(error.splitlines()) == 3
+    assert "is a model, where a text is expected" in error
+
+
 @pytest.mark.parametrize(
     "words",
     [

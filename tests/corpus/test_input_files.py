@@ -102,6 +102,14 @@ def test_a_saved_data_set(folder: Path) -> None:
         assert refusal("set/train").startswith("set/train/state.json is not the index of a saved")
 
 
+def test_a_store_and_a_model_are_no_data_sets(folder: Path) -> None:
+    write("MODEL/config.json", "{}")
+    assert refusal("MODEL").startswith("MODEL is the folder of a model, and texts are expected")
+    write("STORE/plan.json", "{}")
+    write("STORE/shards/00000/texts.parquet", "")
+    assert refusal("STORE").startswith("STORE is a store of attention, and texts are expected")
+
+
 def test_a_folder_of_one_kind_of_file(folder: Path) -> None:
     for name in ("b.jsonl", "a.jsonl.gz", "README.md", ".cache/c.jsonl", "_SUCCESS", "x.txt"):
         write(f"data/{name}")

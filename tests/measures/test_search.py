@@ -238,7 +238,7 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     assert code == 0 and [found["layer"], found["head"]] == [1, None] and len(found["hits"]) == 3
     assert list(found["histograms"]) == ["found"]
     code, _, error = typed("search", "query", out, "the cat", "--token", 2, "--head", "one")
-    assert code == 2 and "'one' is not a head such as 1.0" in error
+    assert code == 2 and "'one' is not a head; name one such as 1.0" in error
     (tmp_path / "b.txt").write_text("a b\n" + "a " * 60 + "\n", encoding="utf-8")
     words = ("--model", tmp_path / "model", "--layers", 0, "--out", tmp_path / "b")
     code, _, error = typed("search", "build", tmp_path / "b.txt", *words)
