@@ -167,6 +167,8 @@ def check_type(value: object, expected: typing.Any, function: str, argument: str
     if not isinstance(value, kinds):
         names = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
         hints = [_MAKE_ONE[kind.__name__] for kind in kinds if kind.__name__ in _MAKE_ONE]
+        if type(value).__name__ == "Store" and "Trace" in names:
+            hints = ["Give the trace of one of its texts: store[0]."]
         raise InputError(
             f"{function} cannot use this {argument}.\n"
             f"Expected {names}, received {type(value).__name__}.\n"

@@ -61,7 +61,7 @@ class TextSource:
     names: str = "TEXTS"
 
 
-_TEXTS = (str, tuple, Sentence)
+_TEXTS: tuple[type, ...] = (str, tuple, Sentence)
 _KINDS = ("mean", "score", "mass", "control", "beyond", "tag", "pattern", "strongest", "hit")
 
 
@@ -247,6 +247,11 @@ def resolve_source(source: Source) -> Pretrained | Store | list[Trace]:
         return source
     if isinstance(source, Trace | Sequence) and not isinstance(source, str):
         return single_traces(source)
+    if not Path(source).is_dir():
+        raise InputError(
+            f"{str(source)!r} is not a folder: expected a store, a model or traces\n"
+            f"pass a model as fa.from_pretrained({str(source)!r}), a store by its folder"
+        )
     return open_store(Path(source))
 
 
@@ -297,6 +302,12 @@ def _unknown(name: ScoreSpec, hint: str | None) -> str:
 def text_source(texts: Texts) -> TextSource:
     """Texts as users give them, to be read more than once."""
     given = [Path(texts)] if isinstance(texts, str | os.PathLike) else text_list(texts)
+    for number, one in enumerate(given):
+        if not isinstance(one, (*_TEXTS, os.PathLike)):
+            raise InputError(
+                f"text {number} is a {type(one).__name__}: {one!r:.60}\n"
+                "expected str, a pair of str, the Path of a file, or a Sentence"
+            )
     trees = [
         isinstance(one, Sentence) or (not isinstance(one, str | tuple) and is_annotated(Path(one)))
         for one in given

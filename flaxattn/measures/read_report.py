@@ -18,6 +18,7 @@ import numpy as np
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.files import file_inside, json_digest, sha256_of
+from flaxattn.store.store_layout import is_store
 
 _VERSION = "flaxattn"
 
@@ -216,6 +217,11 @@ def _facts_file(path: Path) -> Path:
     """The JSON file of the only report in a folder."""
     if not path.is_dir():
         return path
+    if is_store(path):
+        raise InputError(
+            f"{path} is a store of attention, and a report is expected\n"
+            f"make one of it first, for example: flaxattn stats {path} -o REPORT"
+        )
     found = sorted(file for file in path.glob("*.json") if is_report(file))
     if len(found) != 1:
         raise InputError(

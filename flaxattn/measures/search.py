@@ -39,6 +39,7 @@ from flaxattn.trace.trace import Trace
 # Hidden states of large models and of T5 exceed the range of float16.
 _DTYPES = {"head_output": "float16", "hidden": "bfloat16"}
 _SIDES = ("encoder", "decoder")
+_IN_MEMORY = ("allow_nonfinite", "batch_tokens", "devices", "mesh", "truncate", "workers")
 _BLOCK = 16_384  # vectors that are compared together
 _MARKS = ("architecture", "dtype", "parameters", "config", "tokenizer")
 SPECIAL = "special"
@@ -112,14 +113,17 @@ class StoredVectors(NamedTuple):
         return [0] if self.head is None or self.kind in OF_LAYERS else [self.head]
 
 
-def index_capture(kind: str, layers: Sequence[int]) -> Capture:
+def index_capture(kind: str, layers: int | Sequence[int]) -> Capture:
     """Return what an index captures: vectors, and the key that each position attends to most."""
     if kind not in _DTYPES:
         raise InputError(f"kind {kind!r} is unknown\nchoose one of {', '.join(_DTYPES)}")
-    if not layers:
-        raise InputError("no layer was named\nname one or several, counted from 0")
+    chosen = sorted({layers} if isinstance(layers, int) else set(layers))
+    if not chosen or chosen[0] < 0:
+        raise InputError(
+            f"layers: expected one or several numbers counted from 0, received {layers!r}"
+        )
     wanted: dict[str, Any] = {kind: True, "vector_dtype": _DTYPES[kind]}
-    return Capture(**wanted, stats=("argmax",), layers=tuple(sorted(set(layers))))
+    return Capture(**wanted, stats=("argmax",), layers=tuple(chosen))
 
 
 @check_arguments(1, (*OPTIONS, *keywords_of(extract_to)[3:]))
@@ -127,7 +131,7 @@ def index_heads(
     model: Pretrained,
     texts: Texts,
     out: str | os.PathLike[str],
-    layers: Sequence[int],
+    layers: int | Sequence[int],
     kind: str = "head_output",
     **options: Any,
 ) -> Store:
@@ -153,11 +157,12 @@ def index_heads(
         texts: See `flaxattn.head_stats`; those with a tree give tokens a part of speech and a
             relation.
         out: Folder of the store; texts in memory need a new or empty one.
-        layers: Numbers of the layers, from 0.
+        layers: Number of the layer, from 0, or several.
         kind: `head_output`, the output of each head before the output projection; or `hidden`,
             the output of the layer.
         **options: Where all texts are files, those of `fa.extract_to`, such as `on_error` and
-            `limit`; otherwise `truncate`, `batch_tokens` and `allow_nonfinite`.
+            `limit`; otherwise `truncate`, `batch_tokens`, `allow_nonfinite`, `mesh`, `devices` and
+            `workers`.
 
     Returns:
         The store, opened.
@@ -179,6 +184,11 @@ def index_heads(
     numbered = [dataclasses.replace(text, index=number) for number, text in enumerate(read)]
     if not numbered:
         raise InputError("there is no text to index\ngive at least one")
+    if others := sorted(options.keys() - _IN_MEMORY):
+        raise InputError(
+            f"{others[0]} is an option for texts in files, and these are in memory\n"
+            f"texts in memory take {', '.join(_IN_MEMORY)}"
+        )
     for text in numbered:
         if text.text_b is not None:
             raise InputError(
@@ -190,7 +200,7 @@ def index_heads(
     return open_store(folder)
 
 
-@check_arguments()
+@check_arguments(2)
 def search_heads(
     model: Pretrained,
     store: Store | str | os.PathLike[str],

@@ -54,3 +54,9 @@ def test_a_report_names_no_file_outside_its_folder(report: Path, tmp_path: Path)
             fa.read_report(report)
     with pytest.raises(InputError, match="missing or damaged"):
         fa.read_report(report.parent / "pipe")
+
+
+def test_a_store_is_no_report(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="is a store of attention, and a report is expected"):
+        fa.read_report(tmp_path)
