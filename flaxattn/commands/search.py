@@ -161,6 +161,8 @@ def query(
 
     text = given_text(text, is_text)
     opened = open_store(index)
+    if missing := len(opened.missing):
+        typer.echo(f"{missing} shards are not there yet; the others are searched", err=True)
     layer, number = _head(head, stored_layers(opened))
     kind = stored_vectors(opened, layer, number).kind
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token

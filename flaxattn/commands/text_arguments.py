@@ -105,7 +105,8 @@ def check_no_model(argument: str) -> None:
     """Refuse the name or the folder of a model in the place of a text."""
     from flaxattn.pretrained.hub import built_in
 
-    if argument in built_in() or (Path(argument) / "config.json").is_file():
+    of_model = os.path.isdir(argument) and os.path.isfile(os.path.join(argument, "config.json"))
+    if argument in built_in() or of_model:
         shown = printable(argument)
         raise InputError(
             f"{shown} is a model, where a text is expected\n"

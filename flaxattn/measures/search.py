@@ -340,7 +340,8 @@ def _shards(store: Store) -> Iterator[tuple[int, Shard]]:
 
 def _side_of(store: Store) -> tuple[str, Any]:
     """The side whose vectors are searched, and its layers, heads and arrays."""
-    sides = next(_shards(store))[1].sides if store.first_shard() else {}
+    shard = store.first_shard()
+    sides = {} if shard is None else shard.sides
     for side in _SIDES:
         if side in sides and _DTYPES.keys() & sides[side]["arrays"].keys():
             return side, sides[side]
