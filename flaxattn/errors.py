@@ -69,7 +69,7 @@ class UnavailableError(FlaxattnError):
 
 
 class StopRequestedError(BaseException):
-    """Somebody asked a long job to stop (SIGTERM); it has saved its state and can continue.
+    """A long job was stopped (SIGTERM); it has saved its state and can continue.
 
     No mistake, so not of the family, and `except Exception` lets it through. The command exits
     with code 75.

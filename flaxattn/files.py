@@ -305,7 +305,7 @@ def sha256_of(path: Path) -> str:
 def file_inside(
     folder: Path, name: object, size: int | None = None, *, links_into: Sequence[Path] = ()
 ) -> Path:
-    """Path of a file that another file names, which may be anybody's; nothing of it is read."""
+    """Path of a file that an untrusted file names; it must lie inside the folder."""
     parts = name.split("/") if isinstance(name, str) else []
     if not parts or {"", ".", ".."} & {*parts} or {"\\", "\0"} & {*str(name)}:
         raise OSError(f"{name!r:.200} is not the name of a file inside its folder")
@@ -334,7 +334,7 @@ def json_digest(facts: Mapping[str, Any]) -> str:
 
 
 def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Remove half-written folders to which nobody has added for an hour: who did was killed."""
+    """Remove half-written folders that have not changed for an hour: their writers were killed."""
     for part in folder.glob(pattern):
         with suppress(OSError):  # it may get its final name at this moment
             newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
@@ -343,7 +343,7 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
 
 
 def readable_size(size: float) -> str:
-    """Return bytes as people say them, such as "7.3 kB"."""
+    """Return a number of bytes with a unit, such as "7.3 kB"."""
     for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"

@@ -20,7 +20,7 @@ _OF_PAIR = ("query_labels", "key_labels")  # what `Sieve.same_label` compares, i
 
 
 def checked(call: Call) -> Call:
-    """The same call with four-dimensional masks, paired segments and only real dropout.
+    """The call with four-dimensional masks, paired segments, and no dropout at rate 0.
 
     Args:
         call: as the user wrote it; NumPy arrays are welcome.

@@ -77,7 +77,7 @@ def _known(device: Any) -> Device:
 
 
 def only_on(array: Array, platform: str, refusal: str) -> Array:
-    """The same array, in a program that refuses to be lowered for any other platform.
+    """Return an array in a program that refuses to be lowered for any other platform.
 
     Args:
         array: something that the program cannot do without.

@@ -245,7 +245,7 @@ class GpuTileLayout:
         return dict(self.lazy_vectors(parts, side))
 
     def lazy_vectors(self, parts: Mapping[str, Any], side: str) -> Mapping[str, Array]:
-        """The same, each loaded whenever it is used: before the tile's slot is free again."""
+        """Vectors that are loaded when they are used, before the slot of their tile is reused."""
         return Vectors(self, parts, side)
 
     def pairs(self, parts: Mapping[str, Any], name: str) -> Array | None:

@@ -118,7 +118,7 @@ def _compute(block: GridBlock) -> None:
     """The work of a warpgroup: all tiles, the rows, and maps if they are captured."""
     form = GpuTileLayout(block.sweep, block.origin, block.group)
     rows = form.lazy_vectors(block.parts(block.sweep.staying), "row")
-    total, state = _see_tiles(block, rows)
+    total, state = _visit_tiles(block, rows)
     shift, inverse = _store_rows(block, total, state)
     if block.sweep.twice:
         _write_maps(block, rows, shift, inverse)
@@ -165,14 +165,14 @@ def _free_vectors(block: GridBlock, step: Any) -> None:
         plgpu.barrier_arrive(ring.free.at[block.slot(step)])
 
 
-def _see_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
+def _visit_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
     """The sum of exponentials times values, and the state of the rows, after all tiles."""
     plan = block.sweep.plan
     # Without values there are no two products to take turns with.
     turns = "v" in block.sources
     unit = _unit(block)
 
-    def see(band: Band, step: Any, carried: Any) -> Any:
+    def visit(band: Band, step: Any, carried: Any) -> Any:
         total, state = carried
         tile = block.first + step
         form, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
@@ -202,7 +202,7 @@ def _see_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
     if turns:
         pl.when(block.group == 1)(functools.partial(_take_turns, block))
     for ends, band in _stretches(block):
-        carried = lax.fori_loop(*ends, functools.partial(see, band), carried)
+        carried = lax.fori_loop(*ends, functools.partial(visit, band), carried)
     if turns:
         pl.when(block.group == 0)(functools.partial(_take_turns, block))
     return carried

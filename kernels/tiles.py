@@ -150,7 +150,7 @@ class SieveTile:
         return form.row_sum(logs * kept), form.row_sum(kept)
 
     def _nothing(self) -> tuple[Vector, ...]:
-        """The same where no key of the tile is in the sieve."""
+        """Statistics of a tile without any key in the sieve."""
         values = {"mass": (0.0,), "entropy": (0.0, 0.0), "argmax": (-jnp.inf, -1.0)}
         return tuple(self.form.full_row(value) for value in values[self.sieve.statistic])
 

@@ -39,7 +39,7 @@ def read_documents(files: Iterable[Path], recipe: TextRecipe, bad: BadRows) -> I
 def read_texts(
     files: Iterable[Path], recipe: TextRecipe, bad: BadRows, *, as_written: bool = False
 ) -> Iterator[Sequence[str]]:
-    """The same documents as lists of paragraphs, each on one line."""
+    """Documents as lists of paragraphs, each on one line."""
     for path in files:
         if kind_of(path) == "txt":
             lines = (row.values["text"] for row in read_rows(path, ["text"], bad))

@@ -107,5 +107,5 @@ def without_closed(
 
 
 def _stretched(share: Float[Array, "L H"]) -> Float[Array, "L H"]:
-    """From below 0 to above 1, and cut there."""
+    """Gates stretched beyond 0 and 1, and clipped there."""
     return jnp.clip(share * (_HIGH - _LOW) + _LOW, 0, 1)

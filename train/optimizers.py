@@ -33,7 +33,7 @@ def optimizer(recipe: Recipe) -> optax.GradientTransformation:
 def faster(
     transformation: optax.GradientTransformation, name: str, speed: float
 ) -> optax.GradientTransformation:
-    """The same, with larger changes of what stands below one name at the top of the tree."""
+    """An optimizer with larger updates of one subtree of the parameters."""
 
     def chosen(params: Params) -> Params:
         return {key: jax.tree.map(lambda _, k=key: k == name, part) for key, part in params.items()}

@@ -31,7 +31,7 @@ from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.translation_batches import write
+from flaxattn.pretrained.translation_batches import generate_targets
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import EOS, PAD
 from flaxattn.train import loop
@@ -239,7 +239,7 @@ class TranslationEvaluation:
         model = PretrainedSeq2Seq(module, local, None, module.config, "in training")
         side, writer = self._dev.source, self._vocabularies.writer
         rows: Sequence[Any] = np.split(side.ids, side.starts[1:-1])[:count]
-        found = write(model, rows, batch=min(_ROWS, len(rows)), **settings)
+        found = generate_targets(model, rows, batch=min(_ROWS, len(rows)), **settings)
         return [writer.decode(best.ids.tolist()) for best, *_ in found]
 
     def _forced(self, params: Params) -> dict[str, float]:

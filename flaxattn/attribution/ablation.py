@@ -68,7 +68,7 @@ class HeadEffects(ResultTable):
         return sorted(rows, key=lambda row: (-row[1], row[0]))
 
     def by_layer(self) -> "HeadEffects":
-        """The same, the heads of each layer divided by their l2 norm, as Michel et al. do.
+        """Effects divided by the l2 norm over the heads of their layer, as Michel et al. do.
 
         A layer whose heads are all 0 stays 0.
         """
@@ -104,7 +104,7 @@ def ablate(
     task: HeadTask,
     progress: Callable[[int], object] = _ABLATION,
 ) -> HeadEffects:
-    """By how much the loss of a text grows when a head is silenced, for every head by itself.
+    """Measure how much the loss of a text grows when one head is silenced, for every head.
 
     One forward pass of all texts for each head, and one with all of them; the program is compiled
     once for each shape of a batch.
@@ -277,7 +277,7 @@ def _one_by_one(sizes: Mapping[str, tuple[int, int]]) -> dict[str, Float[np.ndar
 def _removing(
     sizes: Mapping[str, tuple[int, int]], heads: Sequence[Head], counts: Sequence[int]
 ) -> dict[str, Float[np.ndarray, "N L H"]]:
-    """Masks that silence the first heads, as many as each count says."""
+    """Masks that silence the first heads, one mask for each count."""
     masks = {n: np.ones((len(counts), *size), np.float32) for n, size in sizes.items()}
     for number, count in enumerate(counts):
         for name, layer, head in heads[:count]:

@@ -114,7 +114,7 @@ def value_zeroing(
 def zeroing_shares(
     whole: Float[np.ndarray, "Q E"], without: Float[np.ndarray, "K Q E"]
 ) -> Float[np.ndarray, "Q K"]:
-    """The same from outputs of the layer."""
+    """Value-zeroing shares from the outputs of the layer."""
     one, other = np.asarray(whole, np.float64)[None], np.asarray(without, np.float64)
     lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
     distance = 1 - (one * other).sum(-1) / np.maximum(lengths, _ROUNDING)

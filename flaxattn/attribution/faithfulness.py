@@ -296,7 +296,7 @@ def _curves(
 def _log_probabilities(
     model: Pretrained, prediction: Prediction, kept: Bool[np.ndarray, "R S"]
 ) -> Float[np.ndarray, " R"]:
-    """Log-probability of what is predicted, with only some tokens to attend to."""
+    """Log-probability of the prediction, with only some tokens to attend to."""
     given = prediction.given(model.limit)
     width = given["attention_mask"].shape[1]
     masks = np.zeros((len(kept), width), given["attention_mask"].dtype)
@@ -411,7 +411,7 @@ _VALUES = Capture(weights=True, value=True)
 
 
 class TokenAttributions:
-    """Scores of the input tokens of one prediction; what kinds share is computed once.
+    """Scores of the input tokens of one prediction; computations that kinds share run once.
 
     Args:
         model: That predicts.

@@ -65,7 +65,7 @@ class _LayerFactors(NamedTuple):
 
 
 def compositions(sides: dict[str, HeadProjections], expected: float) -> tuple[Composition, ...]:
-    """Scores between every head and all that read what it writes.
+    """Scores between every head and the heads that read its output.
 
     Costs a product `[H D, E] [E, H D]` for each kind and pair of layers, in float32, and
     H^2 products of `D x D` for each in float64.

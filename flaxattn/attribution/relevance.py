@@ -40,7 +40,7 @@ from flaxattn.models.layer_stack import Stack
 from flaxattn.models.layers import Dense, FeedForward, RMSNorm, identity_rule
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.pretrained.pretrained_model import Pretrained, see
+from flaxattn.pretrained.pretrained_model import Pretrained, record_only
 from flaxattn.text.text_lists import text_list
 from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
@@ -448,7 +448,7 @@ def recorded(module: nn.Module, params: Any, given: Mapping[str, Any]) -> Trace:
     """Attention, values and outputs of heads of a batch."""
     inputs = {name: array for name, array in given.items() if name not in _NOT_OF_MODEL}
     module = module.clone(capture=_OUTPUTS, keep_hidden=False)
-    return Trace.from_variables(see(module, params, inputs))
+    return Trace.from_variables(record_only(module, params, inputs))
 
 
 def slopes_of(

@@ -123,7 +123,7 @@ def ablate(
 
 
 def _kinds(measure: str, order: str | None) -> list[str]:
-    """Return what is measured, what orders the pruning curve first."""
+    """Return the kinds to measure; the one that orders the pruning curve comes first."""
     choices = {"ablation": ["ablation"], "importance": ["importance"]}
     choices["both"] = ["importance", "ablation"]
     if measure not in choices:
@@ -150,7 +150,7 @@ def _check_inputs(inputs: list[str]) -> None:
 
 
 def model_head(model: str, head: str | None) -> str | None:
-    """The built-in BERT is judged as a masked language model unless something else is requested."""
+    """The head to load: that of a masked language model for the built-in BERT by default."""
     return "BertForMaskedLM" if head is None and model == "tiny-bert" else head
 
 

@@ -47,7 +47,7 @@ PAIRS = (
 
 
 def run(out: Path, model: str, console: Console) -> None:
-    """Do the whole job and print what came of it."""
+    """Run the demonstration and print its results."""
     check_folder(out)
     with ProgressReporter() as progress:
         progress(f"loading {model}", 0)
@@ -79,7 +79,7 @@ def _traced(model: Pretrained) -> Trace:
 
 
 def _results(model: str, measures: Sequence[HeadMeasures]) -> dict[str, object]:
-    """The measures, with what is needed to get them again."""
+    """The measures, with the settings that reproduce them."""
     text = json.dumps(PAIRS).encode()
     return {
         "flaxattn": __version__,

@@ -149,7 +149,7 @@ def _translations(
     tokenize: str,
     settings: dict[str, Any],
 ) -> list[str]:
-    """Translations of a file, or of a model; what cannot be judged is not translated."""
+    """Translations of a file, or of a model; settings are checked before anything is translated."""
     from flaxattn.measures.translation_quality import check_bleu
 
     if hypothesis is not None:

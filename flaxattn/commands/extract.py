@@ -340,7 +340,7 @@ def _print_result(report: "JobReport", dry_run: bool, as_json: bool) -> None:
         table.add_row(_label(name), Text(printable(str(value))))
     Console(highlight=False).print(table)
     if report.missing and not dry_run:
-        typer.echo(f"{report.missing} shards are left to others; the store is not complete yet")
+        typer.echo(f"shards left to others: {report.missing}; the store is not complete yet")
 
 
 def _label(name: str) -> str:

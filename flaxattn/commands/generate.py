@@ -121,7 +121,7 @@ def generate(
 def _settings(
     drawing: dict[str, Any], samples: int, seed: int | None, num_beams: int
 ) -> dict[str, Any]:
-    """Settings of generation; what was not given is left to the model."""
+    """Settings of generation; others keep the defaults of the model."""
     drawing = {name: value for name, value in drawing.items() if value is not None}
     reasons = [f"--{name.replace('_', '-')}" for name in drawing]
     reasons += ["--samples"] * (samples > 1) + ["--seed"] * (seed is not None)
@@ -208,7 +208,7 @@ def _recorded(model: "PretrainedDecoder") -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    """Print at once; with color, so that a pipe gets what a model wrote, whatever that is."""
+    """Print without delay, control characters of the generated text included."""
     typer.echo(text, nl=False, color=True)
 
 

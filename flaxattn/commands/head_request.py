@@ -218,7 +218,7 @@ class RolesRequest(Request):
 
 
 def check_unread(store: str, given: Mapping[str, Any]) -> None:
-    """Refuse what says how texts are read beside a store, which has no effect there."""
+    """Refuse options for reading texts where a store is given; they would have no effect."""
     defaults = {field.name: field.default for field in dataclasses.fields(Request)}
     for name in _OF_TEXTS:
         if name in given and given[name] != defaults[name]:

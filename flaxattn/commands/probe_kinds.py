@@ -33,7 +33,7 @@ _SHOWN = (".1%", ".3f", ".1%", ".3f")
 def probe_governors(
     spec: ProbeSpec, untrained: bool, penalty: float | None, shown: PageOptions
 ) -> None:
-    """Ask heads for governors, and fit a parser to all of them."""
+    """Measure how well heads find governors, and fit a parser to all of them."""
     from flaxattn.reports.probed_heads import PENALTY, probe_report
 
     fits = "a parser and its control task" if spec.files[1].paths else "no parser"
@@ -55,7 +55,7 @@ def probe_governors(
 
 
 def probe_mentions(spec: ProbeSpec, form: str, shown: PageOptions) -> None:
-    """Ask every head whom mentions mean."""
+    """Measure how well every head resolves mentions."""
     from flaxattn.reports.probed_heads import AMONG, coreference_report
 
     spec.announce(
@@ -168,7 +168,7 @@ def _mentions(files: Files, form: str, bad: "BadRows") -> "Iterator[Pronoun | Do
 
 
 def _print_rest(report: Report, files: Sequence[Path]) -> None:
-    """Print what was left out and what was written."""
+    """Print the number of texts left out and the files written."""
     print_left_out(report.facts)
     print_files(files)
 

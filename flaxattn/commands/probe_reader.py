@@ -113,7 +113,7 @@ class ProbeSpec:
     def announce(
         self, stage: str, what: str, read: "Callable[[Files, BadRows], Iterable[Any]] | None" = None
     ) -> None:
-        """Say what will be done. Files are read once before, so that bad rows are refused early."""
+        """Announce the work. Files are read once before, so that bad rows are refused early."""
         from flaxattn.corpus.bad_rows import BadRows
 
         bad = BadRows("fail" if self.bad.policy == "fail" else "skip")

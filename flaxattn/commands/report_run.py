@@ -202,7 +202,7 @@ def print_report(
     warnings: Sequence[str],
     files: Sequence[Path],
 ) -> None:
-    """Print a report as a table with what to know about it."""
+    """Print a report as a table with notes."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     lengths = facts["lengths"]
@@ -245,7 +245,7 @@ def print_left_out(facts: Mapping[str, Any]) -> None:
 
 
 def print_files(files: Sequence[Path]) -> None:
-    """Print what was written."""
+    """Print the files that were written."""
     console = Console(highlight=False, soft_wrap=True)
     for path in files:
         console.print(f"wrote {path.resolve()}", markup=False)

@@ -109,7 +109,7 @@ def build(
             watcher=ExtractionProgress(progress),
         )
     for code, number in sorted(report.rows.get("bad", {}).items()):
-        typer.echo(f"left out {number} texts: {code}", err=True)
+        typer.echo(f"texts left out: {number} ({code})", err=True)
     typer.echo(f"wrote {out.resolve()} with {report.texts:,} texts")
 
 
@@ -162,7 +162,7 @@ def query(
     text = given_text(text, is_text)
     opened = open_store(index)
     if missing := len(opened.missing):
-        typer.echo(f"{missing} shards are not there yet; the others are searched", err=True)
+        typer.echo(f"shards that are missing: {missing}; the others are searched", err=True)
     layer, number = _head(head, stored_layers(opened))
     kind = stored_vectors(opened, layer, number).kind
     place = int(token) if re.fullmatch(r"\d{1,9}", token, re.ASCII) else token

@@ -144,7 +144,7 @@ def merge(
         return
     typer.echo(f"wrote {out.resolve()} with {found.shards} shards")
     if found.missing:
-        typer.echo(f"{len(found.missing)} shards are not there yet: run `flaxattn extract` on it")
+        typer.echo(f"shards that are missing: {len(found.missing)}; run `flaxattn extract` on it")
 
 
 @app.command()

@@ -114,7 +114,7 @@ def check_counts(beam: int, batch: int, max_length: int | None, n_best: int = 1)
 
 
 def settings_of(beam: int, max_length: int | None, penalty: float | None) -> dict[str, Any]:
-    """Settings of generation; what was not given is left to the model."""
+    """Settings of generation; others keep the defaults of the model."""
     given = {"max_new_tokens": max_length, "length_penalty": penalty}
     return {"num_beams": beam, **{name: v for name, v in given.items() if v is not None}}
 

@@ -500,7 +500,7 @@ def _has_arrays(store: "Store") -> bool:
 
 
 def _serve(path: str, view: View, port: int) -> None:
-    """Hand out the pages of a store until somebody presses Ctrl-C."""
+    """Serve the pages of a store until Ctrl-C."""
     from flaxattn.store.open_store import open_store
     from flaxattn.views.serving import TextServer
 

@@ -102,7 +102,7 @@ class Problem(NamedTuple):
 
 
 class BadRows:
-    """Takes every problem of a run, and does with it what the policy says.
+    """Receives the problems of a run and applies the policy to them.
 
     Attributes:
         policy: "fail", "skip" or "quarantine".

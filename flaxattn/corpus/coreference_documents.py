@@ -164,7 +164,7 @@ def read_documents(paths: Iterable[Path], bad: BadRows) -> Iterator[Document]:
 
 
 class _Noted(BadRows):
-    """Keeps problems until somebody asks: a sentence that is bad makes its document bad."""
+    """Keeps problems: a sentence that is bad makes its document bad."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -115,7 +115,7 @@ def sentences_of(path: Path, bad: BadRows, part: FilePart = WHOLE) -> Iterator[S
 
 
 def each_sentence(trees: Trees, bad: BadRows) -> Iterator[Sentence]:
-    """Sentences that somebody has, or those of the files that somebody names."""
+    """Sentences in memory, or those of files."""
     for one in [trees] if isinstance(trees, str | os.PathLike) else trees:
         if isinstance(one, Sentence):
             yield one
@@ -235,7 +235,7 @@ def _not_a_tree(file: str, name: str, words: Sequence[dict[str, Any]]) -> Proble
 
 
 def _one_line(message: str) -> str:
-    """A message of one line, whatever a file says."""
+    """A message on one line."""
     return "".join(c if c.isprintable() else " " for c in message)
 
 

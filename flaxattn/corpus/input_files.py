@@ -108,7 +108,7 @@ def fingerprint(files: Iterable[InputFile]) -> tuple[Fingerprint, ...]:
 
 
 def absolute(file: InputFile) -> InputFile:
-    """The same file, wherever the working directory is."""
+    """The file with an absolute path."""
     pair = None if file.pair is None else absolute(file.pair)
     return file._replace(path=file.path.absolute(), pair=pair)
 
@@ -221,7 +221,7 @@ def kept_inputs(folder: Path) -> list[Path]:
 
 
 def shared_mode(paths: Iterable[Path]) -> int:
-    """The permissions that files of texts have in common, which what is made of them gets too."""
+    """The permissions that files of texts have in common, for the files made of them."""
     return functools.reduce(operator.and_, (path.stat().st_mode for path in paths), 0o666)
 
 

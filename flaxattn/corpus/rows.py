@@ -163,7 +163,7 @@ def _sound(batch: Any) -> Any:
 
 
 def _refuse_pickles(schema: bytes) -> None:
-    """Look for the name of the type in a schema as it is stored, which nobody has to interpret."""
+    """Search the stored schema for the name of the pickled type, without parsing it."""
     if _PICKLED in schema:
         message = "a column has an extension type that is a pickle, which is never opened"
         raise UnusableFileError("pickled", message)

@@ -237,6 +237,6 @@ def claim_columns(claims: Sequence[Claim], kind: str) -> dict[str, ScoreSpec]:
 
 
 def _sorted(claims: Sequence[Claim]) -> list[Claim]:
-    """By name as they first came, the highest value first, then by layer and head."""
+    """Sort claims by name as they first came, then by value, highest first, layer and head."""
     order = {name: n for n, name in enumerate(dict.fromkeys(claim.name for claim in claims))}
     return sorted(claims, key=lambda c: (order[c.name], -c.value, c.layer, c.head))

@@ -263,7 +263,7 @@ def text_layout(trace: Trace, text: Text, model: "Pretrained | None") -> Positio
 
 
 def _with_tree(options: ScoreOptions, layout: PositionLabels) -> ScoreOptions:
-    """The same options; a text without a tree has no scores of it."""
+    """Options without the scores of trees where a text has no tree."""
     return dataclasses.replace(options, annotated=options.annotated and bool(layout.words))
 
 

@@ -124,7 +124,7 @@ def head_concordance(
     correction: str = "bh",
     seed: int = 0,
 ) -> HeadConcordance:
-    """Correlate what several reports tell of the same heads.
+    """Correlate the numbers that several reports have of the same heads.
 
     Costs `draws` rank correlations of all columns for intervals, and twice as many for p-values;
     no model is loaded.

@@ -182,7 +182,7 @@ def variability_interval(
 
 
 def pairs_of(traces: Iterable[Trace], side: str = "encoder") -> Pairs | None:
-    """The same read off traces with weights."""
+    """Divergences between heads, from traces with weights."""
     found: Pairs | None = None
     for trace in traces:
         for one in [trace] if len(trace) == 1 else trace:

@@ -69,7 +69,7 @@ def head_likeness(weights: Float[np.ndarray, "N Q K"], groups: int = 8) -> Liken
 
 
 def likeness_of(distances: Float[np.ndarray, " P"], count: int, groups: int = 8) -> Likeness:
-    """The same of heads whose distances are known."""
+    """Order and group heads whose distances are known."""
     if count < 2:
         return Likeness(distances, np.zeros(count, int), np.zeros(count, int))
     tree = linkage(distances, "average", optimal_ordering=count <= _ORDERED)

@@ -296,10 +296,10 @@ def detect_heads(
     module = model.module.clone(capture=with_lse(repeat_capture(length)))
 
     @jax.jit
-    def see(params: Any, ids: Any) -> Any:
+    def record_only(params: Any, ids: Any) -> Any:
         return module.apply({"params": params}, ids, mutable=["intermediates"])[1]
 
-    trace = Trace.from_variables(see(model.params, ids))
+    trace = Trace.from_variables(record_only(model.params, ids))
     if trace.cross is not None:
         raise InputError(
             "Heads are detected in a model that reads one text; this one has an encoder and a "

@@ -207,7 +207,7 @@ class Roles(ResultTable):
 
 
 def _highest(highest: float, tau: float) -> str:
-    """The highest score in words, so that what rounds to tau is not notes as tau."""
+    """The highest score in words, with enough digits to differ from tau."""
     if f"{highest:.2f}" != f"{tau:.2f}":
         return f"is {highest:.2f}"
     return "equals it" if math.isclose(highest, tau, rel_tol=1e-6) else f"is {highest:.6g}"
@@ -295,7 +295,7 @@ def _needed(name: str, keys: float | None, tau: float) -> int | None:
 def _extrapolated(
     lengths: Int[np.ndarray, " T"], ceilings: Float[np.ndarray, " T"], tau: float
 ) -> int:
-    """The same of other sides, by a straight line through the highest scores of the texts.
+    """The needed length on other sides, by a straight line through the highest scores of texts.
 
     The line is exact for positions in a decoder, whose queries see half of the keys on average;
     where texts are of one length, or do not tell, it goes through 0.

@@ -196,7 +196,7 @@ def dense_values(weights: Float[np.ndarray, "*heads Q K"], terms: Terms) -> _Num
 
 
 def recorded_values(stats: Mapping[str, np.ndarray], capture: Capture, terms: Terms) -> _Numbers:
-    """Every number of every head on one text that recorded statistics tell."""
+    """Every number of every head on one text that recorded statistics determine."""
     held = recorded_parts(stats, capture, terms.labels.labels)
     lacking = {c for c, source in terms.rows if not held.keys() >= {*parts_of(source)}}
     terms = dataclasses.replace(

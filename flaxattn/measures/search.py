@@ -352,7 +352,7 @@ def _side_of(store: Store) -> tuple[str, Any]:
 
 
 def stored_vectors(store: Store, layer: int, head: int | None) -> StoredVectors:
-    """Which vectors of a store to search, for a layer and a head that it holds."""
+    """The vectors of a store that belong to a layer and a head, which it must hold."""
     side, facts = _side_of(store)
     for what, number in (("layer", layer), ("head", head)):
         known = facts[f"{what}s"]

@@ -12,7 +12,7 @@ from flaxattn.errors import InputError, UnavailableError
 
 
 class Score(NamedTuple):
-    """A number with what it takes to compare it (Post 2018).
+    """A score with its signature, which says what it is comparable with (Post 2018).
 
     Attributes:
         value: from 0 to 100.
@@ -39,7 +39,7 @@ def bleu(
 
 
 def check_bleu(sentences: Sequence[str], references: Sequence[str], tokenize: str) -> Any:
-    """Refuse what `bleu` cannot judge; sources will do, before they are translated."""
+    """Refuse texts that `bleu` cannot score; may be called with sources before translation."""
     _check(sentences, references)
     metrics = sacrebleu_metrics()
     known = metrics.BLEU.TOKENIZERS

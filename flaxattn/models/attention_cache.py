@@ -19,7 +19,7 @@ from flaxattn.kernels.call import PairBias
 
 
 class VisibleKeys(NamedTuple):
-    """Keys and values of a call, and what restricts who sees them."""
+    """Keys and values of a call, and the restrictions on who may attend to them."""
 
     key: Float[Array, "B K G D"]
     value: Float[Array, "B K G D"]
@@ -105,7 +105,7 @@ def _cached(
 
 
 def _by_head(x: Float[Array, "R S G D"], rows: int) -> Float[Array, "B G N S D"]:
-    """As a cache holds them: in the order that attention reads, so that no step turns all of it."""
+    """Arrays in the order of a cache, which attention reads without transposing it."""
     return x.reshape(-1, rows, *x.shape[1:]).transpose(0, 3, 1, 2, 4)
 
 

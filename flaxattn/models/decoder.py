@@ -267,11 +267,11 @@ class DecoderLM(Model):
         cap = c.final_logit_softcapping
         return logits if cap is None else elementwise(lambda x: jnp.tanh(x / cap) * cap, logits)
 
-    def begin(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
+    def generation_context(self, attention_mask: Int[Array, "B P"]) -> Int[Array, "B P"]:
         """Return what stays the same during generation: the mask of the prompt."""
         return attention_mask
 
-    def follow(
+    def decode_step(
         self,
         ids: Int[Array, "R S"],
         context: Int[Array, "B P"],

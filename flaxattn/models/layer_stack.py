@@ -258,7 +258,7 @@ class Stack(nn.Module):
         return x, records, parts
 
     def _one_by_one(self, apply: Callable[..., Any], x: Array, params: Any, given: Any) -> Any:
-        """The same, every block by itself: with its cache, which is written in place, its heads."""
+        """Run each block by itself, with its own cache and heads; returns what `_scanned` does."""
         caching = self.is_mutable_collection("cache")
         caches = self.get_variable("cache", "layers") or ({},) * self.num_layers
         layers = unstack(params)

@@ -33,7 +33,7 @@ RULES: tuple[tuple[str, P], ...] = (
 
 
 def usable_mesh(mesh: Mesh) -> Mesh:
-    """The same devices, with axes whose layout the compiler works out."""
+    """A mesh of the same devices whose axes are `Auto`: the compiler chooses layouts."""
     if not set(AXES) & set(mesh.axis_names):
         raise InputError(
             f"mesh: parameters are cut along axes named {' and '.join(AXES)}, this one has "

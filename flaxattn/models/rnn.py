@@ -248,7 +248,7 @@ class Encoder(nn.Module):
 
 
 class Summary(NamedTuple):
-    """A source as one vector, which every step is handed alike: the bottleneck without attention.
+    """The source as one vector, the same at every step: the bottleneck without attention.
 
     Attributes:
         context: Last states of both directions.
@@ -375,7 +375,7 @@ class Decoder(nn.Module):
 
 
 class RnnLM(Model):
-    """RNNsearch: reads, and writes what it was taught to make of it.
+    """RNNsearch (Bahdanau et al. 2015): a recurrent encoder-decoder with attention.
 
     The interface is that of `Seq2SeqLM`; its trace has `cross` only, one layer with one head.
     Without `config.attention` there is nothing to trace.
@@ -452,14 +452,14 @@ class RnnLM(Model):
         """
         return self.scores(self._decoded(*inputs, **options)[-1])
 
-    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+    def generation_context(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
         """Return what stays the same during generation: the encoder's states, and their mask."""
         return self.encode(input_ids, attention_mask), attention_mask
 
-    def follow(
+    def decode_step(
         self, ids: Array, context: tuple[Array, Array], position_ids: Array | None, visible: None
     ) -> Float[Array, "R V"]:
-        """Scores of the token after the last of `ids`; arguments as for `Seq2SeqLM.follow`."""
+        """Scores of the token after the last of `ids`; arguments as for `Seq2SeqLM.decode_step`."""
         del position_ids, visible  # all that was read is in the state
         return self.scores(self._decoded(ids, *context)[-1][:, -1])
 

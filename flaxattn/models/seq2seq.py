@@ -387,7 +387,7 @@ class Seq2Seq(Model):
 
 
 class Seq2SeqLM(Model):
-    """An encoder-decoder that writes: `MarianMTModel`, `T5ForConditionalGeneration` and their like.
+    """An encoder-decoder that scores target tokens: `MarianMTModel` and the like.
 
     Attributes:
         cache_length: Target positions that a cache has room for.
@@ -419,11 +419,11 @@ class Seq2SeqLM(Model):
         """Scores of the tokens after those given; arguments as for `Seq2Seq.decode`."""
         return self.scores(self.model.decode(*inputs, **options)[0])
 
-    def begin(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
+    def generation_context(self, input_ids: Array, attention_mask: Array) -> tuple[Array, Array]:
         """Return what stays the same during generation: the encoder's output, and its mask."""
         return self.encode(input_ids, attention_mask), attention_mask
 
-    def follow(
+    def decode_step(
         self,
         ids: Int[Array, "R T"],
         context: tuple[Array, Array],

@@ -252,7 +252,7 @@ class T5Config(HFConfig):
         return self.initializer_factor * self.d_model**-0.5
 
     def untied(self) -> Self:
-        """The same model with an output layer of its own; what it reads is scaled as before."""
+        """A configuration with an untied output layer, whose input is scaled as before."""
         scaled = self.output_scale != 1
         return dataclasses.replace(self, tie_word_embeddings=False, scale_decoder_outputs=scaled)
 

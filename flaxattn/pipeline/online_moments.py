@@ -58,7 +58,7 @@ class _Block(NamedTuple):
     def _wide(
         self, layers: tuple[int, ...], heads: tuple[int, ...], low: int, high: int
     ) -> "_Block":
-        """The same with room for more; nothing was observed there."""
+        """Moments padded to more cells, without observations there."""
         places = np.ix_(
             [layers.index(layer) for layer in self.layers],
             [heads.index(head) for head in self.heads],

@@ -272,7 +272,7 @@ def _bar(stream: TextIO) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it."""
+    """A duration with its unit."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

@@ -53,7 +53,7 @@ def compare(
     *,
     compare_tied: bool = True,
 ) -> CheckpointMatch:
-    """Compare what a model needs with what a checkpoint holds."""
+    """Compare the tensors that a model needs with those of a checkpoint."""
     missing, lost, wrong, used = [], [], [], set[str]()
     causes: dict[str, None] = {}
     for row in {row.theirs: row for row in rows.values()}.values():

@@ -130,7 +130,7 @@ def allowed(
     decoding: Decoding,
     padding: Int[Array, " R"] | None = None,
 ) -> Float[Array, "R V"]:
-    """Apply the penalty of repeated tokens, and rule out what the settings forbid."""
+    """Apply the penalty of repeated tokens, and exclude forbidden tokens."""
     size = scores.shape[-1]
     ids = jnp.arange(size)
     if decoding.repetition_penalty != 1:
@@ -190,7 +190,7 @@ def _repeating(
 
 
 def chosen(scores: Float[Array, "R V"], keys: Array | None, decoding: Decoding) -> Int[Array, " R"]:
-    """The next token of every sequence: the best one, or one drawn as the settings say."""
+    """The next token of every sequence: the best one, or a sample."""
     if keys is None:
         return scores.argmax(-1)
     scores = scores / decoding.temperature

@@ -92,7 +92,7 @@ def tied_decoder(decoder: str, bias: str, copy: str | None = None) -> dict[str, 
     """Arguments of `Family` for a masked-LM head whose output layer may be the word embedding."""
 
     def aliases(names: dict[str, str], config: BertConfig) -> dict[str, str]:
-        """If the decoder is untied, transformers gives it the bias that counts."""
+        """Read the bias of an untied decoder from `copy`, as transformers does."""
         if copy in names and (not config.tie_word_embeddings or bias not in names):
             names[bias] = names.pop(copy)
         return names

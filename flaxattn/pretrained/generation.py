@@ -25,40 +25,42 @@ from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation_loop import (
     Beams,
     Cache,
-    Follow,
+    DecodeStep,
+    Generated,
     GeneratedRows,
-    Writing,
-    Written,
+    GenerationState,
 )
 
-_FIRST_ROOM = 32  # positions of the first cache
+_FIRST_CAPACITY = 32  # positions of the first cache
 _CHUNK = 256  # positions of a long prompt that are read at once; padded lengths are multiples
 _READ_AGAIN = 64  # positions that are read at once where the cache is made anew
 _LOOK = 16  # tokens between two looks at texts that may have to stop
 
 
-@functools.partial(jax.jit, static_argnames=("room", "windows"))
-def _widened(now: Writing, room: int, windows: tuple[int | None, ...]) -> Writing:
-    return generation_loop.widened(now, room, windows)
+@functools.partial(jax.jit, static_argnames=("capacity", "windows"))
+def _widened(
+    state: GenerationState, capacity: int, windows: tuple[int | None, ...]
+) -> GenerationState:
+    return generation_loop.widened(state, capacity, windows)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding"))
-def _start(
+def _prefill(
     module: nn.Module,
     params: Any,
     given: dict[str, Any],
     prompt: Int[Array, "B P"],
     keys: Array | None,
     decoding: Decoding,
-) -> tuple[Writing, Any]:
+) -> tuple[GenerationState, Any]:
     """Sources, prompts, and the first token."""
-    context = module.apply({"params": params}, **given, method="begin")
+    context = module.apply({"params": params}, **given, method="generation_context")
     size = _chunk(module, prompt)
     first, cache = _read(module, params, context, prompt[:, :size], {}, None, None)
     if size < prompt.shape[1]:
         first, cache = _rest(module, params, context, prompt, cache, size)
     padding = _padding(module, context)
-    return generation_loop.begun(first, cache, prompt, decoding, keys, padding), context
+    return generation_loop.initial_state(first, cache, prompt, decoding, keys, padding), context
 
 
 def _padding(module: nn.Module, context: Any) -> Int[Array, " B"] | None:
@@ -97,45 +99,47 @@ def _part_reader(
 
 
 @functools.partial(jax.jit, static_argnames=("module", "decoding", "length"), donate_argnums=3)
-def _go_on(
+def _continue(
     module: nn.Module,
     params: Any,
     context: Any,
-    now: Writing,
+    state: GenerationState,
     keys: Array | None,
     until: Int[Array, ""],
     decoding: Decoding,
     length: int,
-) -> Writing:
-    """Up to the next stop."""
-    follow, room = _follower(module, params, context), module.cache_length
+) -> GenerationState:
+    """Generate up to the next stop."""
+    decode_step, capacity = _decode_step(module, params, context), module.cache_length
     padding = _padding(module, context)
-    return generation_loop.continued(follow, now, length, decoding, keys, until, room, padding)
+    return generation_loop.continued(
+        decode_step, state, length, decoding, keys, until, capacity, padding
+    )
 
 
-def _follower(module: nn.Module, params: Any, context: Any) -> Follow:
+def _decode_step(module: nn.Module, params: Any, context: Any) -> DecodeStep:
     """The model on one more token of every hypothesis."""
 
-    def follow(
+    def decode_step(
         tokens: Array, position: Array, cache: Cache, visible: Array | None
     ) -> tuple[Array, Cache]:
         places = jnp.full((tokens.shape[0], 1), position)
         return _read(module, params, context, tokens[:, None], cache, places, visible)
 
-    return follow
+    return decode_step
 
 
 @functools.partial(jax.jit, static_argnames="module", donate_argnums=3)
 def _read_again(
-    module: nn.Module, params: Any, context: Any, now: Writing, place: Int[Array, ""]
-) -> Writing:
+    module: nn.Module, params: Any, context: Any, state: GenerationState, place: Int[Array, ""]
+) -> GenerationState:
     """Fill the cache anew with what stands before `place`, as part of a text that ends there."""
-    room = module.cache_length
-    rows, cache = generation_loop.separate_caches(now)
-    ids = generation_loop.hypotheses(now)[:, :room]
-    real = jnp.pad(context != 0, ((0, 0), (0, room - context.shape[1])), constant_values=True)
-    real = jnp.repeat(real, rows, axis=0) & (jnp.arange(room) <= place)[None]
-    size, done = min(_READ_AGAIN, room), jnp.int32(0)
+    capacity = module.cache_length
+    rows, cache = generation_loop.separate_caches(state)
+    ids = generation_loop.hypotheses(state)[:, :capacity]
+    real = jnp.pad(context != 0, ((0, 0), (0, capacity - context.shape[1])), constant_values=True)
+    real = jnp.repeat(real, rows, axis=0) & (jnp.arange(capacity) <= place)[None]
+    size, done = min(_READ_AGAIN, capacity), jnp.int32(0)
     for each in (size, 1):
         read = _part_reader(module, params, real.astype(jnp.int32), ids, each)
 
@@ -144,7 +148,7 @@ def _read_again(
 
         cache = jax.lax.fori_loop(done // each, place // each, step, cache)
         done = place // each * each
-    return generation_loop.with_separate_caches(now, cache, rows, place)
+    return generation_loop.with_separate_caches(state, cache, rows, place)
 
 
 def _read(
@@ -164,12 +168,12 @@ def _read(
         places,
         visible,
         mutable=["cache"],
-        method="follow",
+        method="decode_step",
     )
     return scores, {"cache": state["cache"]}
 
 
-def write(
+def generate_rows(
     module: nn.Module,
     params: Any,
     layers: Any,
@@ -178,19 +182,19 @@ def write(
     decoding: Decoding,
     seed: int,
     enough: Callable[[np.ndarray, np.ndarray], bool] | None = None,
-) -> Written:
+) -> Generated:
     """Write, with random keys and as many texts of each prompt as are requested."""
     length = prompt.shape[1]
     step = length + decoding.max_new_tokens if enough is None else _LOOK
-    now = None
-    for now in stages(module, params, layers, given, prompt, decoding, seed, step):
-        if enough is None or isinstance(now.text, Beams):
+    state = None
+    for state in stages(module, params, layers, given, prompt, decoding, seed, step):
+        if enough is None or isinstance(state.text, Beams):
             continue
-        if enough(so_far(now, length), np.asarray(now.text.ended)):
+        if enough(tokens_so_far(state, length), np.asarray(state.text.ended)):
             break
-    assert now is not None
-    rows = generation_loop.written(now, decoding)
-    return Written(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
+    assert state is not None
+    rows = generation_loop.generated(state, decoding)
+    return Generated(*(part.reshape(len(prompt), -1, *part.shape[2:]) for part in rows))
 
 
 def stages(
@@ -202,7 +206,7 @@ def stages(
     decoding: Decoding,
     seed: int,
     step: int,
-) -> Iterator[Writing]:
+) -> Iterator[GenerationState]:
     """Write for every prompt as many texts as are requested, and stop now and then to be looked at.
 
     A short prompt is read by a scan over the layers, which compiles sooner; all else by layers laid
@@ -212,32 +216,32 @@ def stages(
     """
     given, prompt, keys = _drawn(given, prompt, decoding, seed)
     length, most = prompt.shape[1], decoding.max_new_tokens
-    room = min(length + most, max(_FIRST_ROOM, 2 * length))
-    wide = module.clone(cache_length=room)
+    capacity = min(length + most, max(_FIRST_CAPACITY, 2 * length))
+    wide = module.clone(cache_length=capacity)
     reading = layers if length >= _CHUNK else params
-    now, context = _start(wide, reading, given, prompt, keys, decoding)
+    state, context = _prefill(wide, reading, given, prompt, keys, decoding)
     until_change = functools.partial(_until_change, module, given.get("attention_mask"))
-    done, until = 1, min(step, room - length)
+    done, until = 1, min(step, capacity - length)
     while True:
         while done < until:
             again, count = until_change(length + done - 1, until - done)
             if again:
-                if not bool(generation_loop.unfinished(now, most)):
+                if not bool(generation_loop.unfinished(state, most)):
                     break
-                now = _read_again(wide, layers, context, now, jnp.int32(length + done - 1))
+                state = _read_again(wide, layers, context, state, jnp.int32(length + done - 1))
             done += count
-            now = _go_on(wide, layers, context, now, keys, done, decoding, length)
-        if until >= most or not bool(generation_loop.unfinished(now, most)):
+            state = _continue(wide, layers, context, state, keys, done, decoding, length)
+        if until >= most or not bool(generation_loop.unfinished(state, most)):
             break
-        yield now
-        if until == room - length:
-            room = min(length + most, 2 * room)
-            wide = module.clone(cache_length=room)
-            now = _widened(
-                now, room, module.config.windows if isinstance(module, DecoderLM) else ()
+        yield state
+        if until == capacity - length:
+            capacity = min(length + most, 2 * capacity)
+            wide = module.clone(cache_length=capacity)
+            state = _widened(
+                state, capacity, module.config.windows if isinstance(module, DecoderLM) else ()
             )
-        until = min(until + step, room - length)
-    yield now
+        until = min(until + step, capacity - length)
+    yield state
 
 
 def _until_change(
@@ -267,10 +271,10 @@ def _drawn(
     return rows, np.repeat(prompt, count, axis=0), keys
 
 
-def so_far(now: Writing, prompt: int) -> Int[np.ndarray, "R T"]:
+def tokens_so_far(state: GenerationState, prompt: int) -> Int[np.ndarray, "R T"]:
     """Return the generated tokens after the prompts, one text for each."""
-    assert isinstance(now.text, GeneratedRows)
-    return np.asarray(now.text.ids)[:, prompt : prompt + int(now.text.step)]
+    assert isinstance(state.text, GeneratedRows)
+    return np.asarray(state.text.ids)[:, prompt : prompt + int(state.text.step)]
 
 
 def random_keys(seed: int, ids: Int[Any, "B S"], mask: Int[Any, "B S"], samples: int) -> Array:

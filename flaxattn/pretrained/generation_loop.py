@@ -24,7 +24,7 @@ class Beams(NamedTuple):
     """Hypotheses of B sequences, N open and N finished ones each; T = prompt and room for more.
 
     Attributes:
-        step: Tokens written so far.
+        step: Number of generated tokens.
         running: Open hypotheses.
         scores: Their log-probabilities.
         parents: The open hypothesis before the last step that each one continues.
@@ -50,9 +50,9 @@ class Beams(NamedTuple):
 def started(prompt: Int[Array, "B P"], decoding: Decoding) -> Beams:
     """The beams before the first token; only the first hypothesis of each counts."""
     batch, beams = prompt.shape[0], decoding.num_beams
-    room = jnp.full((batch, beams, decoding.max_new_tokens), decoding.pad, prompt.dtype)
-    begun = jnp.broadcast_to(prompt[:, None], (batch, beams, prompt.shape[1]))
-    running = jnp.concatenate([begun, room], axis=2)
+    capacity = jnp.full((batch, beams, decoding.max_new_tokens), decoding.pad, prompt.dtype)
+    initial_state = jnp.broadcast_to(prompt[:, None], (batch, beams, prompt.shape[1]))
+    running = jnp.concatenate([initial_state, capacity], axis=2)
     return Beams(
         step=jnp.int32(0),
         running=running,
@@ -77,9 +77,9 @@ def advanced(
     batch, count, size = logits.shape
     place = prompt + beams.step
     steps = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(batch * count, size)
-    written = beams.running.reshape(batch * count, -1)
+    generated = beams.running.reshape(batch * count, -1)
     before = None if padding is None else jnp.repeat(padding, count)
-    steps = allowed(steps, written, prompt, beams.step, decoding, before)
+    steps = allowed(steps, generated, prompt, beams.step, decoding, before)
     if decoding.renormalize:
         steps = jax.nn.log_softmax(steps)
     kept = max(2, 1 + len(decoding.eos)) * count
@@ -138,8 +138,8 @@ def largest(
     size = scores.shape[-1]
     if size < 2 * count * _PART:
         return jax.lax.top_k(scores, count)
-    room = [(0, 0), (0, 0), (0, -size % _PART)]
-    parts = jnp.pad(scores, room, constant_values=-jnp.inf)
+    capacity = [(0, 0), (0, 0), (0, -size % _PART)]
+    parts = jnp.pad(scores, capacity, constant_values=-jnp.inf)
     parts = parts.reshape(*scores.shape[:2], -1, _PART)
     where = jnp.sort(jax.lax.top_k(parts.max(-1), count)[1])  # in order, as ties go to the first
     few = jnp.take_along_axis(parts, where[..., None], axis=2)
@@ -156,26 +156,28 @@ def _take(array: Array, index: Int[Array, "B C"]) -> Array:
 Cache = Any
 # Next tokens [R], their position, the cache, and with beams which cached positions each hypothesis
 # sees [R, N K], to scores [R, V] and the cache.
-Follow = Callable[[Array, Int[Array, ""], Cache, Array | None], tuple[Float[Array, "R V"], Cache]]
+DecodeStep = Callable[
+    [Array, Int[Array, ""], Cache, Array | None], tuple[Float[Array, "R V"], Cache]
+]
 
 
-class Written(NamedTuple):
+class Generated(NamedTuple):
     """Generated sequences, the best of each first; R = `num_return_sequences`.
 
     Attributes:
-        ids: The prompt and what was written, padded after the end.
-        scores: Log-probability of what was written, with beams under the length penalty.
+        ids: The prompt and the generated tokens, padded after the end.
+        scores: Log-probability of the generated tokens, with beams under the length penalty.
     """
 
     ids: Int[Array, "B R T"]
     scores: Float[Array, "B R"]
 
 
-class Writing(NamedTuple):
+class GenerationState(NamedTuple):
     """State of generation between two tokens.
 
     Attributes:
-        text: What was written: one hypothesis per sequence, or beams.
+        text: The tokens so far: one hypothesis per sequence, or beams.
         cache: Cache of the model, for every open hypothesis.
     """
 
@@ -187,9 +189,9 @@ class GeneratedRows(NamedTuple):
     """One hypothesis per sequence; T = prompt and room for more.
 
     Attributes:
-        step: Tokens written so far.
-        ids: The prompt and what was written.
-        scores: Log-probability of what was written.
+        step: Number of generated tokens.
+        ids: The prompt and the generated tokens.
+        scores: Log-probability of the generated tokens.
         ended: Whether the text is at its end.
     """
 
@@ -199,118 +201,126 @@ class GeneratedRows(NamedTuple):
     ended: Bool[Array, " B"]
 
 
-def begun(
+def initial_state(
     first: Float[Array, "B V"],
     cache: Cache,
     prompt: Int[Array, "B P"],
     decoding: Decoding,
     keys: Array | None = None,
     padding: Int[Array, " B"] | None = None,
-) -> Writing:
+) -> GenerationState:
     """The first token after prompts that the model has read."""
     batch, length = prompt.shape
     if decoding.num_beams == 1:
-        room = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
-        ids = jnp.concatenate([prompt, room], axis=1)
+        blank = jnp.full((batch, decoding.max_new_tokens), decoding.pad, prompt.dtype)
+        ids = jnp.concatenate([prompt, blank], axis=1)
         line = GeneratedRows(jnp.int32(0), ids, jnp.zeros(batch), jnp.zeros(batch, bool))
-        return Writing(_extended(line, first, length, decoding, keys, padding), cache)
+        return GenerationState(_extended(line, first, length, decoding, keys, padding), cache)
     count = decoding.num_beams
     logits = jnp.broadcast_to(first[:, None], (batch, count, first.shape[-1]))
     beams = advanced(started(prompt, decoding), logits, length, decoding, padding)
     rows = [(0, 0), (0, 0), (0, count - 1), (0, 0), (0, 0)]
     cache = _changed(cache, _KEPT, lambda leaf: jnp.pad(leaf, rows))
-    return Writing(beams, _changed(cache, _MOVED, lambda leaf: jnp.repeat(leaf, count, axis=0)))
+    return GenerationState(
+        beams, _changed(cache, _MOVED, lambda leaf: jnp.repeat(leaf, count, axis=0))
+    )
 
 
-def unfinished(now: Writing, until: int | Int[Array, ""]) -> Bool[Array, ""]:
+def unfinished(state: GenerationState, until: int | Int[Array, ""]) -> Bool[Array, ""]:
     """Return whether any sequence can continue."""
-    text = now.text
+    text = state.text
     still = text.open.any() if isinstance(text, Beams) else ~text.ended.all()
     return (text.step < until) & still
 
 
 def continued(
-    follow: Follow,
-    now: Writing,
+    decode_step: DecodeStep,
+    state: GenerationState,
     prompt: int,
     decoding: Decoding,
     keys: Array | None = None,
     until: int | Int[Array, ""] | None = None,
-    room: int | None = None,
+    capacity: int | None = None,
     padding: Int[Array, " B"] | None = None,
-) -> Writing:
-    """Write on until every text is at its end."""
+) -> GenerationState:
+    """Generate until every text is at its end."""
     limit = decoding.max_new_tokens
     most = limit if until is None else jnp.minimum(until, limit)
-    held = prompt + limit if room is None else room
+    held = prompt + limit if capacity is None else capacity
 
-    def go_on(now: Writing) -> Writing:
-        text, cache = now
+    def step(state: GenerationState) -> GenerationState:
+        text, cache = state
         place = prompt + text.step - 1
         if isinstance(text, GeneratedRows):
             last = jax.lax.dynamic_index_in_dim(text.ids, place, axis=1, keepdims=False)
-            logits, cache = follow(last, place, cache, None)
-            return Writing(_extended(text, logits, prompt, decoding, keys, padding), cache)
+            logits, cache = decode_step(last, place, cache, None)
+            return GenerationState(_extended(text, logits, prompt, decoding, keys, padding), cache)
         batch, count = text.parents.shape
         rows = (text.parents + jnp.arange(batch)[:, None] * count).reshape(-1)
         cache = _changed(cache, _MOVED, lambda leaf: jnp.take(leaf, rows, axis=0))
         last = jax.lax.dynamic_index_in_dim(text.running, place, axis=2, keepdims=False)
-        logits, cache = follow(last.reshape(-1), place, cache, _visible(text.slots[..., :held]))
+        logits, cache = decode_step(
+            last.reshape(-1), place, cache, _visible(text.slots[..., :held])
+        )
         logits = logits.reshape(batch, count, -1)
-        return Writing(advanced(text, logits, prompt, decoding, padding), cache)
+        return GenerationState(advanced(text, logits, prompt, decoding, padding), cache)
 
-    return jax.lax.while_loop(lambda now: unfinished(now, most), go_on, now)
+    return jax.lax.while_loop(lambda state: unfinished(state, most), step, state)
 
 
-def written(now: Writing, decoding: Decoding) -> Written:
+def generated(state: GenerationState, decoding: Decoding) -> Generated:
     """Return the generated tokens: the best hypotheses of each sequence."""
-    if isinstance(now.text, GeneratedRows):
-        return Written(now.text.ids[:, None], now.text.scores[:, None])
+    if isinstance(state.text, GeneratedRows):
+        return Generated(state.text.ids[:, None], state.text.scores[:, None])
     best = slice(0, decoding.num_return_sequences)
-    return Written(now.text.done[:, best], now.text.done_scores[:, best])
+    return Generated(state.text.done[:, best], state.text.done_scores[:, best])
 
 
-def widened(now: Writing, room: int, windows: tuple[int | None, ...] = ()) -> Writing:
-    """The same with room for more positions in the cache."""
+def widened(
+    state: GenerationState, capacity: int, windows: tuple[int | None, ...] = ()
+) -> GenerationState:
+    """A state whose cache has room for more positions."""
 
     def wider(path: tuple[Any, ...], leaf: Array) -> Array:
         if _kind(path) != _KEPT:
             return leaf
         most = windows[_layer(path)] if windows else None
-        more = (room if most is None else min(room, most)) - leaf.shape[3]
+        more = (capacity if most is None else min(capacity, most)) - leaf.shape[3]
         return jnp.pad(leaf, [(0, 0)] * 3 + [(0, more), (0, 0)])
 
-    return now._replace(cache=jax.tree_util.tree_map_with_path(wider, now.cache))
+    return state._replace(cache=jax.tree_util.tree_map_with_path(wider, state.cache))
 
 
-def hypotheses(now: Writing) -> Int[Array, "R T"]:
+def hypotheses(state: GenerationState) -> Int[Array, "R T"]:
     """Prompt and generated tokens of every open hypothesis."""
-    text = now.text
+    text = state.text
     ids = text.running if isinstance(text, Beams) else text.ids
     return ids.reshape(-1, ids.shape[-1])
 
 
-def separate_caches(now: Writing) -> tuple[int, Cache]:
+def separate_caches(state: GenerationState) -> tuple[int, Cache]:
     """Number of hypotheses that share a cache, and an empty cache for each of them alone."""
-    rows = now.text.parents.shape[1] if isinstance(now.text, Beams) else 1
+    rows = state.text.parents.shape[1] if isinstance(state.text, Beams) else 1
 
     def empty(leaf: Array) -> Array:
         return jnp.zeros((leaf.shape[0] * rows, leaf.shape[1], 1, *leaf.shape[3:]), leaf.dtype)
 
-    return rows, _changed(_changed(now.cache, _KEPT, empty), _SHARED, jnp.zeros_like)
+    return rows, _changed(_changed(state.cache, _KEPT, empty), _SHARED, jnp.zeros_like)
 
 
-def with_separate_caches(now: Writing, cache: Cache, rows: int, place: Int[Array, ""]) -> Writing:
-    """The same with a cache that was filled for each hypothesis alone."""
+def with_separate_caches(
+    state: GenerationState, cache: Cache, rows: int, place: Int[Array, ""]
+) -> GenerationState:
+    """A state with a cache that was filled for each hypothesis separately."""
 
     def joined(leaf: Array) -> Array:
         return leaf.reshape(-1, rows, leaf.shape[1], *leaf.shape[3:]).swapaxes(1, 2)
 
-    text = now.text
+    text = state.text
     if isinstance(text, Beams):
         held = (jnp.arange(text.slots.shape[2]) < place)[None, None]
         text = text._replace(slots=jnp.where(held, jnp.arange(rows)[None, :, None], text.slots))
-    return Writing(text, _changed(cache, _KEPT, joined))
+    return GenerationState(text, _changed(cache, _KEPT, joined))
 
 
 def _extended(

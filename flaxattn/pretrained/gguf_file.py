@@ -388,7 +388,7 @@ class GgufFile:
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
     def _check(self) -> None:
-        """Refuse what would change the arithmetic and is not read."""
+        """Refuse settings that would change the arithmetic and are not supported."""
         if (count := self.metadata.get("split.count", 1)) > 1:
             raise self._error(f"it is one of {count} parts", "join them with llama-gguf-split")
         if "token_embd.weight" not in self._tensors:

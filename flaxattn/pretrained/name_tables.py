@@ -137,7 +137,7 @@ class Family:
         return {path: row._replace(part=self._part(row, config)) for path, row in found.items()}
 
     def _part(self, row: NameRow, config: Any) -> Part | None:
-        """Return what a row says of parts, in numbers."""
+        """Return the part of a tensor that a row names, as numbers."""
         number, slash, parts = row.how.removeprefix("T").partition("/")
         if not slash:
             return None

@@ -25,7 +25,7 @@ from flaxattn.models.rotary import next_change
 from flaxattn.pretrained import decoder_texts, decoding_settings, model_inputs
 from flaxattn.pretrained.decoder_texts import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding, settled
-from flaxattn.pretrained.generation import lengths, so_far, stages, write
+from flaxattn.pretrained.generation import generate_rows, lengths, stages, tokens_so_far
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.next_tokens import predicted
@@ -159,7 +159,7 @@ class PretrainedDecoder(ChatModel):
             texts = text_list(texts, "prompt")
         mask, given, prompt, decoding = self._begun(texts, input_ids, attention_mask, settings)
         enough = functools.partial(self._stopped, stops) if stops else None
-        written = write(
+        written = generate_rows(
             self.module, self.params, self.unstacked_params, given, prompt, decoding, seed, enough
         )
         check_written(self.name, self.params, written.scores)
@@ -377,7 +377,7 @@ class PretrainedDecoder(ChatModel):
     def _begun(
         self, texts: Any, ids: Any, mask: Any, settings: Mapping[str, Any]
     ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, Decoding]:
-        """Mask of the prompts; of what is compiled: arguments of `begin`, prompts, settings."""
+        """Mask of the prompts, and the inputs, prompts and settings of the compiled program."""
         if not isinstance(self.module, DecoderLM):
             writer = self.config.language_model
             raise InputError(
@@ -414,7 +414,7 @@ class PretrainedDecoder(ChatModel):
             self.module, self.params, self.unstacked_params, given, prompt, decoding, seed, 1
         ):
             check_written(self.name, self.params, now.text.scores)
-            yield decode(so_far(now, start)[0].tolist())
+            yield decode(tokens_so_far(now, start)[0].tolist())
 
     def _stopped(
         self, stops: Sequence[str], ids: Int[np.ndarray, "R T"], ended: Bool[np.ndarray, " R"]
@@ -426,7 +426,7 @@ class PretrainedDecoder(ChatModel):
     def _continued(
         self, texts: Any, ids: np.ndarray, start: int, sizes: np.ndarray, stops: Sequence[str]
     ) -> list[str]:
-        """Prompts with what follows, a prompt as it was given; of chats the replies alone."""
+        """Prompts with their continuations; of chats the replies alone."""
         texts = [texts] if isinstance(texts, str) else texts
         if (chats := chats_of(texts)) is not None:
             texts = [""] * len(chats)
@@ -439,7 +439,7 @@ class PretrainedDecoder(ChatModel):
     def _reread(
         self, ids: np.ndarray, sizes: np.ndarray, mask: np.ndarray, capture: Capture, count: int
     ) -> Trace:
-        """The trace of prompts with what follows them; prompts are segment 0."""
+        """The trace of prompts and their continuations; prompts are segment 0."""
         prompts_end = (mask != 0).sum(1)
         moved, real = decoder_texts.moved_left(ids, sizes, mask)
         mask = real.astype(np.int32)

@@ -146,7 +146,7 @@ class Pretrained(abc.ABC):
         return {}
 
     def prune(self, heads: Heads) -> Self:
-        """The same model without some of its heads: fewer parameters, the outputs of a mask.
+        """A copy without some of the heads: fewer parameters, the outputs of a head mask.
 
         The heads that are left keep their numbers: in `capture.heads`, in `head_mask` and in
         traces, where a removed head attends to nothing. Layers whose heads differ are laid out one
@@ -217,7 +217,7 @@ class Pretrained(abc.ABC):
         check_dtype(capture, allow_nonfinite)
         module = self.module.clone(capture=with_lse(capture), keep_hidden=False)
         given = reading.padded(self.limit)
-        whole = Trace.from_variables(see(module, self.params, given)).sides
+        whole = Trace.from_variables(record_only(module, self.params, given)).sides
         if not allow_nonfinite:
             for side, record in whole.items():  # in the order in which they are computed
                 found = first_nonfinite(_count(record, side, given))
@@ -308,15 +308,15 @@ _count = functools.partial(jax.jit, static_argnames=("side",))(count_nonfinite)
 
 @functools.partial(jax.jit, static_argnames=("module", "record"))
 def run(module: nn.Module, params: Any, given: dict[str, Any], record: bool) -> Any:
-    """The output, and what was recorded; compiled once for each shape."""
+    """The output and the intermediates; compiled once for each shape."""
     if not record:
         return module.apply({"params": params}, **given), {}
     return module.apply({"params": params}, **given, mutable=["intermediates"])
 
 
 @functools.partial(jax.jit, static_argnames=("module",))
-def see(module: nn.Module, params: Any, given: dict[str, Any]) -> Any:
-    """Only what was recorded: pooler, heads and the end of the last layer are not computed."""
+def record_only(module: nn.Module, params: Any, given: dict[str, Any]) -> Any:
+    """The intermediates only: pooler, heads and the end of the last layer are not computed."""
     return module.apply({"params": params}, **given, mutable=["intermediates"])[1]
 
 

@@ -23,7 +23,7 @@ from flaxattn.models.seq2seq import Seq2SeqLM, T5ForSequenceClassification, shif
 from flaxattn.models.t5_config import T5Config
 from flaxattn.pretrained import decoding_settings, model_inputs
 from flaxattn.pretrained.decoding_settings import Decoding, settled
-from flaxattn.pretrained.generation import lengths, shortened, write
+from flaxattn.pretrained.generation import generate_rows, lengths, shortened
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.next_tokens import predicted
@@ -177,7 +177,7 @@ class PretrainedSeq2Seq(SourceReader):
             prompt = np.full((len(source.metadata), 1), self.config.decoder_start_token_id)
         prompt = self._target(prompt, None, None, source.given)["decoder_input_ids"]
         decoding = self.decoding(source.lengths[0], prompt.shape[1], settings)
-        written = write(
+        written = generate_rows(
             self.module, self.params, self.unstacked_params, source.given, prompt, decoding, seed
         )
         if not allow_nonfinite:
@@ -209,7 +209,7 @@ class PretrainedSeq2Seq(SourceReader):
             seed: As for `generate`.
         """
         prompt = np.full((len(given["input_ids"]), 1), self.config.decoder_start_token_id, np.int32)
-        written = write(
+        written = generate_rows(
             self.module, self.params, self.unstacked_params, given, prompt, decoding, seed
         )
         rows = zip(sources, np.asarray(written.ids)[:, :1], strict=False)

@@ -59,9 +59,9 @@ def translate(
     filled = [number for number, text in enumerate(texts) if text.strip()]
     on_done(len(texts) - len(filled))
     rows = encode(model, [texts[number] for number in filled], truncate, filled)
-    generated = write(model, rows, batch=batch, on_done=on_done, **settings)
+    generated = generate_targets(model, rows, batch=batch, on_done=on_done, **settings)
     for number, hypotheses in zip(filled, generated, strict=True):
-        words = tuple(writer(model).decode(h.ids.tolist()) for h in hypotheses)
+        words = tuple(target_tokenizer(model).decode(h.ids.tolist()) for h in hypotheses)
         found[number] = Translation(words, tuple(h.score for h in hypotheses))
     return found
 
@@ -118,7 +118,7 @@ class SourceError(InputError):
         super().__init__(f"text {number} {problem}")
 
 
-def write(
+def generate_targets(
     model: PretrainedSeq2Seq,
     rows: Sequence[Row],
     *,
@@ -173,7 +173,7 @@ def traced(
     return [one for one in found if one is not None]
 
 
-def writer(model: PretrainedSeq2Seq) -> Reader:
+def target_tokenizer(model: PretrainedSeq2Seq) -> Reader:
     """The tokenizer of the target language, which may be that of the source."""
     return _reader(model) if model.target_tokenizer is None else model.target_tokenizer
 

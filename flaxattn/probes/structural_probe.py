@@ -175,7 +175,7 @@ def _check(train: Sequence[WordStates], held_out: Sequence[WordStates], fitting:
 
 
 class _Plain(NamedTuple):
-    """A sentence, and what is to be said of it."""
+    """A sentence, and the numbers that a probe should predict for it."""
 
     vectors: Float[np.ndarray, "L W E"]
     wanted: np.ndarray
@@ -396,7 +396,7 @@ def plain(scores: StructuralScores) -> dict[str, Any]:
 def structural_scores(
     predict: Predict, texts: Sequence[WordStates], metric: Metric = gold_metric
 ) -> StructuralScores:
-    """Compare what is said of sentences with what should be. Cost: W² log W per sentence."""
+    """Compare predictions for sentences with their trees. Cost: W² log W per sentence."""
     right = edges = roots = rooted = 0
     by_length: dict[int, list[tuple[float, float]]] = {}
     for words in texts:
@@ -489,5 +489,5 @@ def _every(texts: Sequence[WordStates]) -> int:
 
 
 def _only(words: WordStates, layer: int) -> WordStates:
-    """The same with one hidden state."""
+    """Sentences with the vectors of one hidden state only."""
     return dataclasses.replace(words, layers=(layer,), vectors=words.of_layer(layer)[None])

@@ -233,7 +233,7 @@ def json_text(facts: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The same for JSON, in which NaN and infinity are null."""
+    """Facts for JSON, in which NaN and infinity are null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

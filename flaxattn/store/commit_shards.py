@@ -149,7 +149,7 @@ def _write_one(
 def _named(
     found: Iterator[list[Computed]], members: Mapping[int, ShardTexts]
 ) -> Iterator[list[Computed]]:
-    """The same; a text that cannot be read is named by where it stands."""
+    """Yield shards; an error of a text names its file and line."""
     try:
         yield from found
     except TextError as error:

@@ -111,16 +111,16 @@ class Watcher:
     """Receives the progress of a job; this one ignores it."""
 
     def planning(self, rows: int, tokens: int) -> None:
-        """So many rows, and about so many tokens, were counted until now."""
+        """Called with the number of rows and the estimated number of tokens counted so far."""
 
     def reading(self, texts: int, total: int) -> None:
-        """So many texts of a dry run were read until now."""
+        """Called with the number of texts that a dry run has read so far."""
 
     def planned(self, report: JobReport, shards: Sequence[ShardPlan], free: int) -> None:
-        """These shards will be computed; so many bytes are free where they go."""
+        """Called with the shards to compute and the free bytes on their disk."""
 
     def committed(self, shard: ShardPlan, reports: Sequence[ShardReport]) -> None:
-        """A shard is on the disk, in one store or in that of each model."""
+        """Called when a shard is on the disk, in one store or in that of each model."""
 
 
 class ExtractionProgress(Watcher):

@@ -62,7 +62,7 @@ class _Footer(NamedTuple):
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData, path: Path) -> Self:
-        """From a file that was checked."""
+        """Read the footer of a file that was checked."""
         chunks, left = [], path.stat().st_size
         with path.open("rb") as file:
             for group, number in itertools.product(

@@ -61,7 +61,7 @@ class Page:
         return write_text(path, self.html, "a page")
 
     def decompressed(self) -> "Page":
-        """The same page for browsers from before 2023, which cannot decompress: larger."""
+        """A larger page without compression, for browsers from before 2023."""
         start, payload, end = _PAYLOAD.split(self.html, maxsplit=1)
         plain = script_json(decompressed(json.loads(payload)))
         return dataclasses.replace(self, html=f"{start}{plain}{end}")

@@ -128,7 +128,7 @@ def _of_layers(trace: Trace, layers: Mapping[str, Sequence[int]]) -> Trace:
 
 
 def without_vectors(trace: Trace) -> Trace:
-    """The same trace with weights and statistics only."""
+    """A trace with weights and statistics only."""
     fields = ("encoder", "decoder", "cross")
     held = {name: getattr(trace, name) for name in fields if getattr(trace, name) is not None}
     bare = {

@@ -93,7 +93,7 @@ class ListQuery:
 
     @property
     def address(self) -> str:
-        """The same as part of an address, with its `?`; empty for the first page of all texts."""
+        """The query part of an address, with its `?`; empty for the first page of all texts."""
         fields: dict[str, object] = {"q": self.words} if self.words else {}
         if self.statistic:
             number = {"by": self.statistic, "side": self.side}
@@ -118,15 +118,15 @@ class ListQuery:
         return f"#side={quote(self.side)}&layer={self.layer}&heads={self.head}" * bool(self.number)
 
     def on_page(self, page: int) -> Self:
-        """The same list, another page."""
+        """Query of another page of the list."""
         return dataclasses.replace(self, page=page)
 
     def reversed(self) -> Self:
-        """The same list from its other end."""
+        """Query of the list in reverse order."""
         return dataclasses.replace(self, descending=not self.descending, page=1)
 
     def without_words(self) -> Self:
-        """The same order without a search."""
+        """Query of the same order without a search."""
         return dataclasses.replace(self, words="", page=1)
 
 

@@ -23,7 +23,7 @@ from flaxattn.measures.word_alignment import pharaoh, word_alignment
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import model_directory
-from flaxattn.pretrained.translation_batches import translate, write
+from flaxattn.pretrained.translation_batches import generate_targets, translate
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
 from flaxattn.trace.tensor_file import accept_files
@@ -126,7 +126,7 @@ def test_the_best_of_a_beam_with_their_scores(
 @pytest.mark.slow
 def test_a_score_is_the_log_probability_of_what_was_written(model: fa.Pretrained) -> None:
     rows = [ids for ids in model.tokenizer.encode("a dog runs").input_ids]
-    ((best,),) = write(model, rows, batch=2, max_new_tokens=6)
+    ((best,),) = generate_targets(model, rows, batch=2, max_new_tokens=6)
     logits = model(rows[0][None], decoder_input_ids=best.ids[None, :-1]).logits
     logs = np.asarray(jax.nn.log_softmax(logits[0]))
     written = best.ids[1:]

@@ -246,7 +246,9 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     code, printed, error = typed(
         "search", "build", tmp_path / "b.txt", *words, "--on-error", "skip"
     )
-    assert code == 0 and "with 1 texts" in printed and "left out 1 texts: too-many-tokens" in error
+    assert (
+        code == 0 and "with 1 texts" in printed and "texts left out: 1 (too-many-tokens)" in error
+    )
 
 
 @pytest.mark.parametrize(

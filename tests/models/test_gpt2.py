@@ -75,16 +75,16 @@ def test_a_cache_changes_nothing(model: Any) -> None:
     cache: dict[str, Any] = {}
 
     @jax.jit
-    def follow(cache: Any, ids: Any, places: Any) -> Any:
+    def decode_step(cache: Any, ids: Any, places: Any) -> Any:
         return module.apply(
             {"params": model.params, **cache}, ids, mask, places, None,
-            method="follow", mutable=["cache"],
+            method="decode_step", mutable=["cache"],
         )  # fmt: skip
 
     for place in range(12, 18):
         now = ids[:, :place] if not cache else ids[:, place - 1 : place]
         at = None if not cache else np.full((5, 1), place - 1)
-        scores, state = follow(cache, now, at)
+        scores, state = decode_step(cache, now, at)
         cache = {"cache": state["cache"]}
         np.testing.assert_allclose(scores, whole[:, place - 1], rtol=0, atol=1e-5)
 

@@ -15,7 +15,14 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.pretrained.decoding_settings import Decoding, allowed
-from flaxattn.pretrained.generation_loop import Written, begun, continued, largest, widened, written
+from flaxattn.pretrained.generation_loop import (
+    Generated,
+    continued,
+    generated,
+    initial_state,
+    largest,
+    widened,
+)
 
 SIZE, LENGTH, END = 5, 4, 1
 ALL = SIZE**LENGTH  # more beams than there are texts
@@ -36,7 +43,7 @@ def number(text: tuple[int, ...]) -> int:
     return place
 
 
-def run(table: np.ndarray, seed: int = 0, **settings: object) -> Written:
+def run(table: np.ndarray, seed: int = 0, **settings: object) -> Generated:
     """Write with one model per sequence."""
     defaults = {"max_new_tokens": LENGTH, "eos": (END,), "pad": 0}
     decoding = Decoding(**{**defaults, **settings})  # pyright: ignore[reportArgumentType]
@@ -46,17 +53,17 @@ def run(table: np.ndarray, seed: int = 0, **settings: object) -> Written:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), models)
 
     @jax.jit
-    def go(table: jax.Array) -> Written:
-        def follow(tokens, position, cache, visible):
+    def go(table: jax.Array) -> Generated:
+        def decode_step(tokens, position, cache, visible):
             place = cache["place"] * SIZE + tokens + 1
             scores = table[cache["model"], jnp.minimum(place, table.shape[1] - 1)]
             return scores, {**cache, "place": place}
 
         cache = {"place": jnp.zeros(len(table), int), "model": models}
-        now = begun(table[:, 0], cache, jnp.full((len(table), 1), 3), decoding, keys)
+        now = initial_state(table[:, 0], cache, jnp.full((len(table), 1), 3), decoding, keys)
         for until in (2, LENGTH):  # stopped in between, as where a cache grows
-            now = continued(follow, widened(now, until), 1, decoding, keys, until)
-        return written(now, decoding)
+            now = continued(decode_step, widened(now, until), 1, decoding, keys, until)
+        return generated(now, decoding)
 
     return go(jnp.asarray(table))
 
@@ -74,8 +81,8 @@ def every_text(table: np.ndarray) -> dict[tuple[int, ...], float]:
 
 def text_of(ids: np.ndarray) -> tuple[int, ...]:
     """What was written, without prompt and padding."""
-    written = [int(i) for i in ids[1:]]
-    return tuple(written[: written.index(END) + 1] if END in written else written)
+    generated = [int(i) for i in ids[1:]]
+    return tuple(generated[: generated.index(END) + 1] if END in generated else generated)
 
 
 @pytest.mark.few("0.6-power")
@@ -179,9 +186,9 @@ def test_banned_forced_and_least_length(beams: int) -> None:
 
 
 def test_no_ngram_is_written_twice() -> None:
-    written = jnp.array([[3, 1, 2, 1, 0, 0], [3, 1, 1, 1, 0, 0]])
+    generated = jnp.array([[3, 1, 2, 1, 0, 0], [3, 1, 1, 1, 0, 0]])
     decoding = Decoding(no_repeat_ngram_size=2, max_new_tokens=5)
-    scores = allowed(jnp.zeros((2, SIZE)), written, 1, jnp.int32(3), decoding)
+    scores = allowed(jnp.zeros((2, SIZE)), generated, 1, jnp.int32(3), decoding)
     banned = [set(np.flatnonzero(np.isinf(row)).tolist()) for row in np.asarray(scores)]
     assert banned == [{2}, {1}]
 
