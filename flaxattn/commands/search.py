@@ -77,8 +77,8 @@ def build(
 ) -> None:
     """Build an index: a store with a vector of every token, by head.
 
-    `flaxattn extract --capture head_output --stats argmax` makes such a store too, on several
-    machines if need be.
+    `flaxattn extract --capture head_output --stats argmax --vector-dtype float16` makes the same
+    store, also on several machines.
 
     Example: flaxattn search build corpus.txt --layers 2 -o INDEX
 

@@ -150,11 +150,6 @@ def _expanded(item: str) -> list[Path]:
 
 def _in_folder(folder: Path) -> list[Path]:
     """Files of a data set."""
-    if (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder} is the folder of a model, and texts are expected here\n"
-            "name the files of the texts, and pass this folder as the model"
-        )
     if (folder / "plan.json").is_file() and (folder / "shards").is_dir():
         raise InputError(
             f"{folder} is a store of attention, and texts are expected here\n"
@@ -174,6 +169,11 @@ def _in_folder(folder: Path) -> list[Path]:
         if path.is_file() and not hidden:
             by_kind.setdefault(kind_of(path), []).append(path)
     kinds = [kind for kind in _IN_FOLDERS if kind in by_kind]
+    if not kinds and (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder} is the folder of a model, and texts are expected here\n"
+            "name the files of the texts, and pass this folder as the model"
+        )
     if len(kinds) != 1:
         held = f"files of several kinds: {', '.join(kinds)}" if kinds else "none of these"
         known = kinds or [kind for kind in by_kind if kind]

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +76,7 @@ class Hit(NamedTuple):
     Attributes:
         similarity: Cosine.
         id: Id of its text.
-        text: The text.
+        text: The text; of a pair, the one that the token stands in.
         file: File of the text.
         line: In that file, from 1.
         token: The token.
@@ -117,7 +117,7 @@ def index_capture(kind: str, layers: int | Sequence[int]) -> Capture:
     """Return what an index captures: vectors, and the key that each position attends to most."""
     if kind not in _DTYPES:
         raise InputError(f"kind {kind!r} is unknown\nchoose one of {', '.join(_DTYPES)}")
-    chosen = sorted({layers} if isinstance(layers, int) else set(layers))
+    chosen = sorted({int(number) for number in np.atleast_1d(layers)})
     if not chosen or chosen[0] < 0:
         raise InputError(
             f"layers: expected one or several numbers counted from 0, received {layers!r}"
@@ -311,31 +311,26 @@ def nearest(
             f"the vector that is searched for has norm {norm}\nthis head says nothing of this token"
         )
     unit, searched = unit / norm, 0
-    best = np.zeros((0, 3))  # similarity, shard, row of its table of tokens
-    for number, shard in _shards(store):
-        cosines = _cosines(shard, wanted, unit, store.path)
+    best = np.zeros((0, 3))  # similarity, number of the text, row of the table of tokens
+    for shard in map(store.shard, store.shards):
+        if shard.manifest.stop == shard.manifest.start:
+            continue
+        tokens = shard.table(TOKENS, ["example", "special"])
+        special = tokens["special"].fill_null(False).to_numpy()
+        cosines = np.where(special, -np.inf, _cosines(shard, wanted, unit, store.path))
         searched += int(np.isfinite(cosines).sum())
         order = np.argsort(-cosines, kind="stable")
         order = order[np.isfinite(cosines[order])]
+        texts = tokens["example"].to_numpy()
         if one_per_text:
-            texts = shard.table(TOKENS, ["example"])["example"].to_numpy()
             order = order[np.sort(np.unique(texts[order], return_index=True)[1])]
         order = order[:top]
-        found = np.column_stack([cosines[order], np.full(len(order), number), order])
-        best = np.concatenate([best, found])
+        best = np.concatenate([best, np.column_stack([cosines[order], texts[order], order])])
         best = best[np.argsort(-best[:, 0], kind="stable")[:top]]
     rows = best.tolist()
     return [
-        _hit(store.shard(int(n)), wanted, cosine, int(row)) for cosine, n, row in rows
+        _hit(store, wanted, cosine, int(text), int(row)) for cosine, text, row in rows
     ], searched
-
-
-def _shards(store: Store) -> Iterator[tuple[int, Shard]]:
-    """The shards of a store that hold texts."""
-    for number in store.shards:
-        shard = store.shard(number)
-        if shard.manifest.stop > shard.manifest.start:
-            yield number, shard
 
 
 def _side_of(store: Store) -> tuple[str, Any]:
@@ -373,26 +368,26 @@ def stored_vectors(store: Store, layer: int, head: int | None) -> StoredVectors:
 def _cosines(
     shard: Shard, wanted: StoredVectors, unit: Float[np.ndarray, " D"], path: Path
 ) -> Float[np.ndarray, " P"]:
-    """Cosine of each row of a shard's table of tokens; -inf for those that are not searched."""
+    """Cosine of each row of a shard's table of tokens; -inf for vectors that are not finite."""
     array = shard.array(f"{wanted.side}.{wanted.kind}")
     if array.shape[3:] != unit.shape:
         raise InputError(f"the vector has {unit.shape}, those of {path} have {array.shape[3:]}")
-    special = shard.table(TOKENS, ["special"])["special"].fill_null(False).to_numpy()
-    cosines = np.zeros(len(special), np.float32)
-    for start in range(0, len(special), _BLOCK):
-        stop = min(start + _BLOCK, len(special))
+    cosines = np.zeros(array.shape[2], np.float32)
+    for start in range(0, len(cosines), _BLOCK):
+        stop = min(start + _BLOCK, len(cosines))
         stored = array.read([wanted.layer], wanted.heads, start, stop)[0, 0]
         block = as_float32(stored, wanted.kind)
         norms = np.linalg.norm(block, axis=-1)
         cosines[start:stop] = block @ unit / np.where(norms > 0, norms, 1)
-    return np.where(special | ~np.isfinite(cosines), -np.inf, np.minimum(cosines, 1))
+    return np.where(np.isfinite(cosines), np.minimum(cosines, 1), -np.inf)
 
 
-def _hit(shard: Shard, wanted: StoredVectors, cosine: float, row: int) -> Hit:
-    """Look up a row of a shard's table of tokens."""
-    example = shard.table(TOKENS, ["example"], (row, row + 1))["example"][0].as_py()
+def _hit(store: Store, wanted: StoredVectors, cosine: float, example: int, row: int) -> Hit:
+    """Look up a text and a row of its shard's table of tokens."""
+    shard = store.shard_of(example)[1]
     place = example - shard.manifest.start
-    (text,) = shard.table(TEXTS, ["id", "text", "file", "line"], (place, place + 1)).to_pylist()
+    columns = ["id", "text", "text_b", "file", "line"]
+    (text,) = shard.table(TEXTS, columns, (place, place + 1)).to_pylist()
     rows = shard.tokens(example)
     position = row - shard.row(example)["source_offset"]
     tokens = rows["source"].to_pylist()
@@ -400,7 +395,7 @@ def _hit(shard: Shard, wanted: StoredVectors, cosine: float, row: int) -> Hit:
     return Hit(
         cosine,
         text["id"],
-        text["text"],
+        text["text_b" if tokens[position]["segment"] == 1 and text["text_b"] else "text"],
         text["file"],
         text["line"],
         _token(tokens[position]),

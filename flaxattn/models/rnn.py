@@ -21,6 +21,7 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
+from flaxattn.errors import InputError
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import NOTHING, Capture, Intermediates, Labels
 from flaxattn.models.layer_stack import Model
@@ -547,7 +548,7 @@ def _local(key: Array, shape: tuple[int]) -> Float[Array, " 3*N"]:
 def _without_layers(capture: Capture) -> Capture:
     """The request, once it is clear that it is for the one layer there is, and of attention."""
     if capture.hidden:
-        raise ValueError(
+        raise InputError(
             "capture.hidden asks for outputs of layers, which recurrent models do not record.\n"
             "Leave it out; the module's output has them: keep_hidden=True."
         )

@@ -282,7 +282,8 @@ class _Engine:
                 "the mean weight per relative position needs whole rows of weights\n"
                 "capture without query_window and key_window"
             )
-        if capture == dataclasses.replace(NOTHING, dtype=capture.dtype) and not options.reduce:
+        dtypes = {"dtype": capture.dtype, "vector_dtype": capture.vector_dtype}
+        if capture == dataclasses.replace(NOTHING, **dtypes) and not options.reduce:
             raise InputError("capture asks for nothing\nname weights=True, or stats=(…)")
         self._models, self._options = models, options
         self._drops = mapped and not capture.weights

@@ -51,6 +51,7 @@ from flaxattn.store.store_layout import (
     ERRORS,
     HEADS,
     MANIFEST,
+    OF_LAYERS,
     PLAN,
     REDUCTIONS,
     SHARDS,
@@ -131,8 +132,10 @@ def shard_files(
         files[ERRORS] = problem_lines(problems)
     entries = {}
     for name, array in arrays(items) if items else ():
-        side = common["sides"][name.partition(".")[0]]
-        about = {**bound, "layers": side["layers"], "heads": side["heads"]}
+        of, _, field = name.partition(".")
+        side = common["sides"][of]
+        about = {**bound, "layers": side["layers"]}
+        about |= {} if field in OF_LAYERS else {"heads": side["heads"]}
         made, entries[name] = encode(name, array, about)
         files |= made
     if entries:

@@ -105,6 +105,8 @@ def test_a_saved_data_set(folder: Path) -> None:
 def test_a_store_and_a_model_are_no_data_sets(folder: Path) -> None:
     write("MODEL/config.json", "{}")
     assert refusal("MODEL").startswith("MODEL is the folder of a model, and texts are expected")
+    write("MODEL/rows.jsonl", "{}")  # a data set with a config.json is one all the same
+    assert found("MODEL") == ["MODEL/rows.jsonl"]
     write("STORE/plan.json", "{}")
     write("STORE/shards/00000/texts.parquet", "")
     assert refusal("STORE").startswith("STORE is a store of attention, and texts are expected")

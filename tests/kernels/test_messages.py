@@ -114,6 +114,7 @@ def test_wrong_types_are_named(make, parts):
         (lambda: Capture(stats=(SHIFT, SHIFT)), ("'near' is in stats twice",)),
         (lambda: Capture(stats=("topk(2)", "topk(3)")), ("'topk' is in stats twice",)),
         (lambda: Capture(dtype="int8"), ("'int8'", "float32, bfloat16, float16, uint8")),
+        (lambda: Capture(key=True, vector_dtype="uint8"), ("vectors is 'uint8'", "float16.")),
         (lambda: Capture(heads=(-1,)), ("heads is (-1,)", "counted from 0")),
         (lambda: Capture(layers=(1, 1)), ("layers is (1, 1)", "layers=None records all")),
         (lambda: Capture(weights=True, query_window=(3, 3)), ("(3, 3)", "0 <= start < stop")),

@@ -154,6 +154,35 @@ def test_any_store_with_outputs_of_heads_can_be_searched(bert, lines, tmp_path, 
         fa.search_heads(bert, tmp_path / "maps", "a b", 1, 1, 0)
 
 
+def test_a_token_of_a_pair_comes_with_the_text_that_it_stands_in(bert, tmp_path):
+    rows = [{"text": "the cat", "b": "h e is sad"}, {"text": "d e", "b": "very sad"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "pairs.jsonl").write_text(lines, encoding="utf-8")
+    capture = fa.Capture(head_output=True)
+    fa.extract_to(tmp_path / "s", bert, tmp_path / "pairs.jsonl", capture=capture, pair_column="b")
+    hits = fa.search_heads(bert, tmp_path / "s", "a b", 1, 1, 1, top=99)
+    assert len(hits) == 10 and {hit.text for hit in hits} == {v for r in rows for v in r.values()}
+    for hit in hits:
+        assert hit.text[hit.token.start : hit.token.stop] == hit.token.token
+
+
+def test_tokens_of_trees_have_the_words_they_are_part_of(bert, tmp_path):
+    trees = [TREE.format(number=n, word=word) for n, word in enumerate(["sad", "very"])]
+    (tmp_path / "a.conllu").write_text("".join(trees), encoding="utf-8")
+    store = fa.index_heads(bert, tmp_path / "a.conllu", tmp_path / "s", layers=0, kind="hidden")
+    hits = fa.search_heads(bert, store, "the cat is sad", "cat", 0, 1, top=99)
+    words = {(hit.token.token, *hit.token[5:]) for hit in hits}
+    assert words == {
+        ("the", "DET", "det", 1),
+        ("cat", "NOUN", "nsubj", 2),
+        ("is", "AUX", "cop", 1),
+        ("sad", "ADJ", "root", None),
+        ("very", "ADJ", "root", None),
+    }
+    with pytest.raises(InputError, match="of whole layers, not of heads"):
+        store.array("encoder.hidden", 0, head=1)
+
+
 def test_texts_in_memory_and_in_files_give_the_same(bert, index, texts, lines, tmp_path):
     store = fa.index_heads(bert, list(texts), tmp_path / "a", layers=[0, 1])
     expected = fa.search_heads(bert, index, texts[0], 1, 1, 0, top=5)

@@ -475,6 +475,8 @@ def test_what_is_refused(folder: Path, handle: Any, tmp_path: Path) -> None:
         handle.trace("a", "b", capture=fa.Capture(weights=True, heads=(1,)))
     with pytest.raises(ValueError, match="the model has layer 0 only"):
         run(MODULE.clone(capture=fa.Capture(weights=True, layers=(1,))), PARAMS, GIVEN, True)
+    with pytest.raises(InputError, match="recurrent models do not record"):
+        handle.trace("a", "b", capture=fa.Capture(hidden=True))
     tensors = model_directory.to_hf(handle.module, handle.params)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     tensor_file.write(tmp_path / "model.safetensors", {"0.weight": tensors["output.weight"]})

@@ -424,6 +424,7 @@ def test_texts_are_numbered_over_shards_and_chunks(bert, monkeypatch) -> None:
     [
         ({"capture": fa.Capture(weights=True, layers=(2,))}, "this model has layers 0 to 1"),
         ({"capture": fa.Capture()}, "capture asks for nothing"),
+        ({"capture": fa.Capture(vector_dtype="float16")}, "capture asks for nothing"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"devices": []}, "devices is empty"),
         ({"text_b": ["a"]}, "2 texts and 1 second texts"),
