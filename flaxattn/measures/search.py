@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corpus search by head: `index_heads` and `search_heads`.
 
-After exBERT (Hoover et al. 2020), exactly: the contexts in which a head does most nearly what it
-does here; every token is compared, none is skipped. An index is a store that holds the outputs of
-heads, or the hidden states of layers.
+After exBERT (Hoover et al. 2020): the tokens of a corpus whose vectors are most similar to that of
+a given token. Every token is compared. An index is a store that holds outputs of heads, or hidden
+states of layers.
 """
 
 import collections
@@ -80,7 +80,8 @@ class Hit(NamedTuple):
         file: File of the text.
         line: In that file, from 1.
         token: The token.
-        strongest: The token that it attends to most; None where no head was named.
+        strongest: The token that it attends to most; None where no head was named, or where the
+            store holds neither `argmax` nor whole weights.
     """
 
     similarity: float
@@ -137,9 +138,8 @@ def index_heads(
 ) -> Store:
     """Extract a vector of every token of a corpus into a store, by head.
 
-    The store is one of `fa.extract_to` with the outputs of heads, so a job over files can be
-    stopped and continued, and run on several machines. Any store with `head_output` or `hidden` of
-    a layer can be searched.
+    Texts in files go through `fa.extract_to`, so the job can be stopped, continued, and run on
+    several machines. Any store with `head_output` or `hidden` can be searched, not only this one.
 
     Cost: one forward pass over the texts. On disk 2 L E + 4 L H bytes per token before compression,
     the tokens and the texts.
@@ -154,8 +154,8 @@ def index_heads(
 
     Args:
         model: An encoder or a decoder with its tokenizer.
-        texts: See `flaxattn.head_stats`; those with a tree give tokens a part of speech and a
-            relation.
+        texts: As for `flaxattn.head_stats`. Tokens of sentences with trees are stored with the
+            part of speech and the relation of their word.
         out: Folder of the store; texts in memory need a new or empty one.
         layers: Number of the layer, from 0, or several.
         kind: `head_output`, the output of each head before the output projection; or `hidden`,
@@ -212,9 +212,10 @@ def search_heads(
     top: int = 20,
     one_per_text: bool = False,
 ) -> list[Hit]:
-    """Find the contexts of a corpus in which a head does most nearly what it does in a text.
+    """Find the tokens of a corpus whose head output is most similar to that of a token.
 
-    After exBERT (Hoover et al. 2020), exactly: every token of the store is compared by cosine.
+    After exBERT (Hoover et al. 2020). Every token of the store is compared by cosine. Where the
+    store holds hidden states, those of the layer are compared.
 
     Cost: one product of every vector of the head, P D multiplications, from the disk. Memory: a
     block of 16,384 vectors, the cosines and the tokens of one shard.
@@ -308,7 +309,7 @@ def nearest(
     norm = float(np.linalg.norm(unit))
     if not np.isfinite(norm) or norm == 0:
         raise InputError(
-            f"the vector that is searched for has norm {norm}\nthis head says nothing of this token"
+            f"the vector of this token has norm {norm}\nchoose another token, or another head"
         )
     unit, searched = unit / norm, 0
     best = np.zeros((0, 3))  # similarity, number of the text, row of the table of tokens
@@ -328,9 +329,8 @@ def nearest(
         best = np.concatenate([best, np.column_stack([cosines[order], texts[order], order])])
         best = best[np.argsort(-best[:, 0], kind="stable")[:top]]
     rows = best.tolist()
-    return [
-        _hit(store, wanted, cosine, int(text), int(row)) for cosine, text, row in rows
-    ], searched
+    hits = [_hit(store, wanted, cosine, int(text), int(row)) for cosine, text, row in rows]
+    return hits, searched
 
 
 def _side_of(store: Store) -> tuple[str, Any]:
