@@ -29,12 +29,11 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.measures.score_source import head_scores
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import Scores
+from flaxattn.measures.scores import Scores, dense_values
 from flaxattn.measures.specs import WINDOW, ScoreOptions
 from flaxattn.measures.terms import terms_of
 from flaxattn.models.bert import Bert
-from flaxattn.pipeline.labelled_texts import windows, with_rare
+from flaxattn.pipeline.tokenize_texts import windows, with_rare
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 
 # Statistics of queries that the same scores are sums of, in NumPy.

@@ -25,15 +25,14 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
-from flaxattn.measures.compare_heads import Comparison
-from flaxattn.measures.role_changes import role_changes
+from flaxattn.measures.compare_heads import Comparison, role_changes
 from flaxattn.measures.role_tests import Roles, Test, find_roles
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.train.glue import finetune
 from flaxattn.train.glue_data import read_parts

@@ -28,16 +28,16 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import Sentence, read_sentences
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.files import sha256_of
-from flaxattn.measures.patterns import head_patterns
+from flaxattn.measures.claims import head_patterns
 from flaxattn.measures.role_tests import Test, facts, find_roles
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.pretrained.from_pretrained import from_pretrained, untrained
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, Classifier, Dependencies
 from flaxattn.probes.parsing_probe import judge_parsing
-from flaxattn.probes.word_maps import WordMaps, word_maps
+from flaxattn.probes.word_records import WordMaps, word_maps
 
 CORPORA = {"EWT dev": "en_ewt-ud-dev.conllu", "PUD": "en_pud-ud-test.conllu"}
 STATISTICS = ("entropy", "distance", "cls", "sep", "punctuation", "next", "previous", "own")

@@ -18,7 +18,7 @@ import flaxattn as fa
 from flaxattn.attribution.head_losses import LossBatch
 from flaxattn.measures.induction import INDUCTION, KINDS, PREVIOUS
 from flaxattn.measures.significance import bootstrap_interval
-from flaxattn.models.losses import cross_entropy
+from flaxattn.models.outputs import cross_entropy
 
 TEXT = "The painter met the gardener near the mill. Later the painter met the gardener"
 LEAST = {PREVIOUS: 0.7, INDUCTION: 0.5}

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from flaxattn.attribution.contributions import contributions as contributions
     from flaxattn.attribution.faithfulness import Faithfulness as Faithfulness
     from flaxattn.attribution.faithfulness import faithfulness as faithfulness
+    from flaxattn.attribution.faithfulness import token_scores as token_scores
     from flaxattn.attribution.head_circuits import head_circuits as head_circuits
     from flaxattn.attribution.head_losses import HeadTask as HeadTask
     from flaxattn.attribution.head_losses import head_task as head_task
-    from flaxattn.attribution.logit_contributions import logit_contributions as logit_contributions
+    from flaxattn.attribution.logit_lens import logit_contributions as logit_contributions
     from flaxattn.attribution.logit_lens import logit_lens as logit_lens
     from flaxattn.attribution.patch_task import PatchRequest as PatchRequest
     from flaxattn.attribution.patching import patch as patch
@@ -34,38 +35,37 @@ if TYPE_CHECKING:
     from flaxattn.attribution.rollout import rollout as rollout
     from flaxattn.attribution.token_losses import TokenLosses as TokenLosses
     from flaxattn.attribution.token_losses import token_losses as token_losses
-    from flaxattn.attribution.token_scores import token_scores as token_scores
     from flaxattn.corpus.sample_files import sample_files as sample_files
     from flaxattn.corpus.sample_files import sample_treebank as sample_treebank
-    from flaxattn.corpus.text_pairs import TextPair as TextPair
+    from flaxattn.corpus.texts import TextPair as TextPair
     from flaxattn.kernels.contract import Capture as Capture
     from flaxattn.kernels.contract import Sieve as Sieve
+    from flaxattn.measures.claims import head_patterns as head_patterns
     from flaxattn.measures.divergence import compare_traces as compare_traces
     from flaxattn.measures.head_concordance import head_concordance as head_concordance
     from flaxattn.measures.head_roles import head_roles as head_roles
     from flaxattn.measures.head_roles import head_stats as head_stats
     from flaxattn.measures.head_roles import measure as measure
     from flaxattn.measures.induction import detect_heads as detect_heads
-    from flaxattn.measures.patterns import head_patterns as head_patterns
     from flaxattn.measures.read_report import read_report as read_report
     from flaxattn.measures.search import index_heads as index_heads
     from flaxattn.measures.search import search_heads as search_heads
-    from flaxattn.models.bert_config import BertConfig as BertConfig
     from flaxattn.models.decoder_config import DecoderConfig as DecoderConfig
-    from flaxattn.models.gpt2_config import GPT2Config as GPT2Config
+    from flaxattn.models.decoder_config import GPT2Config as GPT2Config
+    from flaxattn.models.encoder_config import BertConfig as BertConfig
     from flaxattn.models.interventions import Intervention as Intervention
     from flaxattn.models.interventions import site_values as site_values
     from flaxattn.models.interventions import with_interventions as with_interventions
-    from flaxattn.models.rnn_config import RnnConfig as RnnConfig
+    from flaxattn.models.seq2seq_config import RnnConfig as RnnConfig
     from flaxattn.models.seq2seq_config import Seq2SeqConfig as Seq2SeqConfig
-    from flaxattn.models.t5_config import T5Config as T5Config
+    from flaxattn.models.seq2seq_config import T5Config as T5Config
     from flaxattn.pipeline.embed import embed as embed
     from flaxattn.pipeline.extraction import extract as extract
     from flaxattn.pipeline.extraction import extract_models as extract_models
     from flaxattn.pipeline.online_moments import OnlineMoments as OnlineMoments
-    from flaxattn.pipeline.reading_options import ReadingOptions as ReadingOptions
     from flaxattn.pipeline.task_predictions import answer_question as answer_question
     from flaxattn.pipeline.task_predictions import classify as classify
+    from flaxattn.pipeline.tokenize_texts import ReadingOptions as ReadingOptions
     from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
     from flaxattn.pretrained.from_pretrained import untrained as untrained
@@ -85,11 +85,11 @@ if TYPE_CHECKING:
     from flaxattn.reports.faithfulness import faithfulness_report as faithfulness_report
     from flaxattn.reports.heads import heads_report as heads_report
     from flaxattn.reports.patching import patch_report as patch_report
-    from flaxattn.reports.probed_heads import coreference_report as coreference_report
-    from flaxattn.reports.probed_heads import probe_report as probe_report
-    from flaxattn.reports.probed_states import applied_probe_report as applied_probe_report
-    from flaxattn.reports.probed_states import label_report as label_report
-    from flaxattn.reports.probed_states import structural_report as structural_report
+    from flaxattn.reports.probes import applied_probe_report as applied_probe_report
+    from flaxattn.reports.probes import coreference_report as coreference_report
+    from flaxattn.reports.probes import label_report as label_report
+    from flaxattn.reports.probes import probe_report as probe_report
+    from flaxattn.reports.probes import structural_report as structural_report
     from flaxattn.reports.report import Report as Report
     from flaxattn.reports.roles import roles_report as roles_report
     from flaxattn.reports.stats import stats_report as stats_report
@@ -131,30 +131,30 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BertConfig": "flaxattn.models.bert_config",
+    "BertConfig": "flaxattn.models.encoder_config",
     "Capture": "flaxattn.kernels.contract",
     "DecoderConfig": "flaxattn.models.decoder_config",
     "Faithfulness": "flaxattn.attribution.faithfulness",
-    "GPT2Config": "flaxattn.models.gpt2_config",
+    "GPT2Config": "flaxattn.models.decoder_config",
     "HeadTask": "flaxattn.attribution.head_losses",
     "Intervention": "flaxattn.models.interventions",
     "OnlineMoments": "flaxattn.pipeline.online_moments",
     "PageOptions": "flaxattn.reports.evidence",
     "PatchRequest": "flaxattn.attribution.patch_task",
     "Pretrained": "flaxattn.pretrained.pretrained_model",
-    "ReadingOptions": "flaxattn.pipeline.reading_options",
+    "ReadingOptions": "flaxattn.pipeline.tokenize_texts",
     "Report": "flaxattn.reports.report",
-    "RnnConfig": "flaxattn.models.rnn_config",
+    "RnnConfig": "flaxattn.models.seq2seq_config",
     "Seq2SeqConfig": "flaxattn.models.seq2seq_config",
     "Sieve": "flaxattn.kernels.contract",
-    "T5Config": "flaxattn.models.t5_config",
-    "TextPair": "flaxattn.corpus.text_pairs",
+    "T5Config": "flaxattn.models.seq2seq_config",
+    "TextPair": "flaxattn.corpus.texts",
     "TokenLosses": "flaxattn.attribution.token_losses",
     "Trace": "flaxattn.trace.trace",
     "ablate": "flaxattn.attribution.ablation",
     "ablation_report": "flaxattn.reports.ablation",
     "answer_question": "flaxattn.pipeline.task_predictions",
-    "applied_probe_report": "flaxattn.reports.probed_states",
+    "applied_probe_report": "flaxattn.reports.probes",
     "apply_probe": "flaxattn.probes.head_probe",
     "atlas_view": "flaxattn.views.trace_views",
     "attention_flow": "flaxattn.attribution.rollout",
@@ -167,7 +167,7 @@ _HOMES = {
     "compare_traces": "flaxattn.measures.divergence",
     "compare_view": "flaxattn.views.trace_views",
     "contributions": "flaxattn.attribution.contributions",
-    "coreference_report": "flaxattn.reports.probed_heads",
+    "coreference_report": "flaxattn.reports.probes",
     "detect_heads": "flaxattn.measures.induction",
     "effective_attention": "flaxattn.attribution.attribution_maps",
     "embed": "flaxattn.pipeline.embed",
@@ -185,7 +185,7 @@ _HOMES = {
     "head_concordance": "flaxattn.measures.head_concordance",
     "head_coreference": "flaxattn.probes.head_coreference",
     "head_importance": "flaxattn.attribution.ablation",
-    "head_patterns": "flaxattn.measures.patterns",
+    "head_patterns": "flaxattn.measures.claims",
     "head_probe": "flaxattn.probes.head_probe",
     "head_projections": "flaxattn.pretrained.head_projections",
     "head_roles": "flaxattn.measures.head_roles",
@@ -196,9 +196,9 @@ _HOMES = {
     "index_heads": "flaxattn.measures.search",
     "kernels": "flaxattn.kernels",
     "label_probe": "flaxattn.probes.head_probe",
-    "label_report": "flaxattn.reports.probed_states",
+    "label_report": "flaxattn.reports.probes",
     "load_probe": "flaxattn.probes.probe_file",
-    "logit_contributions": "flaxattn.attribution.logit_contributions",
+    "logit_contributions": "flaxattn.attribution.logit_lens",
     "logit_lens": "flaxattn.attribution.logit_lens",
     "measure": "flaxattn.measures.head_roles",
     "model_view": "flaxattn.views.trace_views",
@@ -226,7 +226,7 @@ _HOMES = {
     "plot_roles": "flaxattn.views.figures.plot_roles",
     "plot_state": "flaxattn.views.figures.plot_state",
     "plot_token_losses": "flaxattn.views.figures.plot_predictions",
-    "probe_report": "flaxattn.reports.probed_heads",
+    "probe_report": "flaxattn.reports.probes",
     "pruning_curve": "flaxattn.attribution.ablation",
     "read_report": "flaxattn.measures.read_report",
     "relevance": "flaxattn.attribution.relevance",
@@ -240,10 +240,10 @@ _HOMES = {
     "site_values": "flaxattn.models.interventions",
     "stats_report": "flaxattn.reports.stats",
     "structural_probe": "flaxattn.probes.head_probe",
-    "structural_report": "flaxattn.reports.probed_states",
+    "structural_report": "flaxattn.reports.probes",
     "text_view": "flaxattn.views.trace_views",
     "token_losses": "flaxattn.attribution.token_losses",
-    "token_scores": "flaxattn.attribution.token_scores",
+    "token_scores": "flaxattn.attribution.faithfulness",
     "untrained": "flaxattn.pretrained.from_pretrained",
     "value_zeroing": "flaxattn.attribution.attribution_maps",
     "weights": "flaxattn.reports.weights",

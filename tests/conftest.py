@@ -222,7 +222,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
     from tokenizers import decoders, models, pre_tokenizers
 
     from flaxattn.models.decoder import DecoderLM
-    from flaxattn.models.gpt2_config import GPT2Config
+    from flaxattn.models.decoder_config import GPT2Config
     from flaxattn.pretrained import model_directory
     from flaxattn.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from flax import nnx
 
 from flaxattn.errors import InputError
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.interventions import Intervention, site_values, with_interventions
 from flaxattn.nnx import apply_interventions, pop_trace, to_nnx
 from flaxattn.trace.trace import Trace

@@ -25,8 +25,7 @@ from jaxtyping import Array, Float
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING, Capture
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert_config import EncoderConfig
+from flaxattn.models.encoder_config import BertConfig, EncoderConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.task_heads import BertForMaskedLM, BertForPreTraining, ModernBertForMaskedLM
 from flaxattn.pipeline.progress_reporter import ProgressReporter

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from flaxattn.corpus.lines import kind_of
+from flaxattn.corpus.input_files import kind_of
 from flaxattn.corpus.rows import BadRows, read_rows, text_of
 from flaxattn.errors import InputError
 from flaxattn.train.recipe import TextRecipe

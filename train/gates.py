@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert_config import EncoderConfig
+from flaxattn.models.encoder_config import BertConfig, EncoderConfig
 from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 

@@ -30,7 +30,7 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.modernbert_config import EncoderConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained

@@ -15,8 +15,7 @@ from jaxtyping import Array
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import NOTHING
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
+from flaxattn.models.encoder_config import BertConfig, EncoderConfig, ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.models.task_heads import (
     BertForSequenceClassification,

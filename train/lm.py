@@ -25,8 +25,7 @@ from jaxtyping import Float32, Int, Int32
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import decoding_settings, model_directory
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder

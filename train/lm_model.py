@@ -19,9 +19,8 @@ from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import write_text
 from flaxattn.kernels.contract import NOTHING
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.models.decoder_types import Setting, switches
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.outputs import ModelOutput
 from flaxattn.pretrained import hub, model_directory
 from flaxattn.pretrained.from_pretrained import from_pretrained

@@ -10,9 +10,8 @@ import difflib
 from typing import Any, Literal
 
 from flaxattn.errors import InputError
-from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.models.decoder_types import OWN, TYPES, Setting, switches
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.train.recipe import TextRecipe, at_least
 
 GPT2 = "gpt2"

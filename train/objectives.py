@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from flaxattn.models.losses import cross_entropy
+from flaxattn.models.outputs import cross_entropy
 
 Metrics = dict[str, Float[Array, ""]]
 Totals = dict[str, Float[Array, ""]]

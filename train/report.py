@@ -18,10 +18,9 @@ import jax
 
 from flaxattn.errors import CheckpointError, UnavailableError
 from flaxattn.files import not_written, write_text
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
-from flaxattn.pipeline.memory_estimate import memory_sentence
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
+from flaxattn.models.encoder_config import EncoderConfig, ModernBertConfig
+from flaxattn.pipeline.batches import memory_sentence
 from flaxattn.pipeline.progress_reporter import PAUSE, ProgressReporter
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.run_folder import RunFolder

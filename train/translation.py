@@ -26,9 +26,8 @@ from flaxattn.kernels.contract import NOTHING
 from flaxattn.measures.translation_quality import Score, bleu, sacrebleu_metrics
 from flaxattn.models.outputs import Seq2SeqOutput
 from flaxattn.models.rnn import RnnLM
-from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.seq2seq_config import RnnConfig, Seq2SeqConfig
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.translation_batches import generate_targets

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.lines import kind_of
+from flaxattn.corpus.input_files import kind_of
 from flaxattn.corpus.rows import Row, read_rows, text_of
 from flaxattn.corpus.texts import read_parallel
 from flaxattn.errors import InputError

@@ -21,8 +21,8 @@ from flaxattn.attribution.relevance import sizes_of, slopes_of_losses, weight_gr
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.interventions import Intervention, with_interventions
-from flaxattn.models.rnn_config import RnnConfig
-from flaxattn.pipeline.generated_targets import with_targets
+from flaxattn.models.seq2seq_config import RnnConfig
+from flaxattn.pipeline.extraction import with_targets
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.model_inputs import TokenizedTexts

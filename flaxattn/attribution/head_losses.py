@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import Intervention, with_interventions
-from flaxattn.models.losses import cross_entropy
+from flaxattn.models.outputs import cross_entropy
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import CLASSIFIERS, MASKED_LM

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from flaxattn.attribution.patch_task import PatchRequest
-from flaxattn.corpus.text_pairs import TextPair
+from flaxattn.corpus.texts import TextPair
 from flaxattn.measures.significance import adjusted, bootstrap_interval, sign_flip_test
 from flaxattn.trace.result_table import ResultTable, columns_of
 

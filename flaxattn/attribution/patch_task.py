@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from flaxattn.corpus.text_pairs import TextPair
+from flaxattn.corpus.texts import TextPair
 from flaxattn.errors import InputError
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.interventions import SITES

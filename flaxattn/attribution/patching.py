@@ -36,7 +36,7 @@ from flaxattn.attribution.patch_task import (
     patch_task,
     scores_at,
 )
-from flaxattn.corpus.text_pairs import TextPair
+from flaxattn.corpus.texts import TextPair
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.measures.significance import CORRECTIONS

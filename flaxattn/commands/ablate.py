@@ -91,7 +91,7 @@ def ablate(
     Example: flaxattn ablate dev.csv --model RUN/model --label-column label -o WORTH
     """
     from flaxattn.commands.text_corpus import read_corpus
-    from flaxattn.pipeline.reading_options import ReadingOptions
+    from flaxattn.pipeline.tokenize_texts import ReadingOptions
     from flaxattn.pretrained.from_pretrained import from_pretrained
     from flaxattn.reports.ablation import ablation_report
     from flaxattn.reports.evidence import PageOptions

@@ -13,7 +13,7 @@ import typer
 
 from flaxattn.commands.text_arguments import AsJson, IsText, cost, given_text, progress
 from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
-from flaxattn.corpus.safe_text import printable
+from flaxattn.files import printable
 
 if TYPE_CHECKING:
     from flaxattn.pipeline.task_predictions import Answer

@@ -22,8 +22,8 @@ from flaxattn.commands.text_arguments import (
     progress,
 )
 from flaxattn.commands.written_page import PageFile, View, requested_page, write_text_page
-from flaxattn.corpus.safe_text import printable
 from flaxattn.errors import InputError
+from flaxattn.files import printable
 
 if TYPE_CHECKING:
     from flaxattn.pipeline.task_predictions import LabelScore

@@ -84,7 +84,7 @@ def compare(
     from flaxattn.commands.report_run import print_nonfinite
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.measures.role_tests import Test
-    from flaxattn.pipeline.reading_options import ReadingOptions
+    from flaxattn.pipeline.tokenize_texts import ReadingOptions
     from flaxattn.reports import compare as report_compare
     from flaxattn.reports.evidence import PageOptions
 
@@ -138,7 +138,7 @@ def _stores(first: str, second: str, inputs: Sequence[str] | None) -> bool:
 
 
 def _print_result(facts: Mapping[str, Any], out: Path) -> None:
-    from flaxattn.measures.role_changes import RoleChange, role_lines
+    from flaxattn.measures.compare_heads import RoleChange, role_lines
 
     for row in facts["heads"][:5]:
         known = math.isfinite(row["divergence"])

@@ -321,8 +321,7 @@ def _print_result(report: "JobReport", dry_run: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(contents, default=str, indent=2))
         return
-    from flaxattn.corpus.safe_text import printable
-    from flaxattn.files import readable_size
+    from flaxattn.files import printable, readable_size
     from flaxattn.pipeline.progress_reporter import duration
 
     table = Table(show_header=False)

@@ -16,7 +16,7 @@ from flaxattn.store.store_layout import is_store
 
 if TYPE_CHECKING:
     from flaxattn.corpus.bad_rows import BadRows
-    from flaxattn.pipeline.reading_options import ReadingOptions
+    from flaxattn.pipeline.tokenize_texts import ReadingOptions
 
 _RANGE = "20-40"
 # Options that say how texts are read; a store's were read when it was written.
@@ -179,7 +179,7 @@ class Request:
 
     def reading(self, bad: "BadRows") -> "ReadingOptions":
         """Return the options with which texts are read."""
-        from flaxattn.pipeline.reading_options import ReadingOptions
+        from flaxattn.pipeline.tokenize_texts import ReadingOptions
 
         return ReadingOptions(
             self.truncate,

@@ -15,9 +15,9 @@ import jax
 from flaxattn.errors import FlaxattnError
 from flaxattn.files import readable_size
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.losses import label_names
-from flaxattn.models.rnn_config import RnnConfig
-from flaxattn.pipeline.memory_estimate import memory_needed, model_memory
+from flaxattn.models.outputs import label_names
+from flaxattn.models.seq2seq_config import RnnConfig
+from flaxattn.pipeline.batches import memory_needed, model_memory
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import Checkpoint, architectures_for, without_parameters
 from flaxattn.pretrained.gguf_file import SUFFIX, GgufFile

@@ -220,6 +220,6 @@ def _console() -> Console:
 
 def _shown(text: str) -> Text:
     """Text that is neither markup nor an order to the terminal."""
-    from flaxattn.corpus.safe_text import printable
+    from flaxattn.files import printable
 
     return Text(printable(text))

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from flaxattn.corpus.lines import KINDS
-from flaxattn.corpus.safe_text import printable
+from flaxattn.corpus.input_files import KINDS
 from flaxattn.errors import InputError
+from flaxattn.files import printable
 
 _STDIN = "standard input"
 OnDone = Callable[[int], object]

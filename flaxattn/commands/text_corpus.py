@@ -13,7 +13,7 @@ from flaxattn.commands.head_request import Request
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
 from flaxattn.corpus.input_files import find_inputs, fingerprint
 from flaxattn.corpus.rows import read_rows, text_of
-from flaxattn.corpus.text_pairs import TextPair, read_text_pairs
+from flaxattn.corpus.texts import TextPair, read_text_pairs
 from flaxattn.errors import InputError
 
 if TYPE_CHECKING:

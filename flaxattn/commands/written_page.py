@@ -68,7 +68,7 @@ def requested_predictions(model: "Pretrained") -> dict[str, Any]:
 
 def with_contributions(model: "Pretrained", trace: "Trace") -> "Trace":
     """The trace with contributions to the logits, where the model is a decoder by itself."""
-    from flaxattn.attribution.logit_contributions import logit_contributions
+    from flaxattn.attribution.logit_lens import logit_contributions
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
     if trace.predictions is None or not isinstance(model, PretrainedDecoder):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flaxattn.corpus.bad_rows import BadRows, Problem, excerpt
-from flaxattn.corpus.lines import WHOLE, FilePart, Line, lines_of, refused
+from flaxattn.corpus.input_files import WHOLE, FilePart, Line, lines_of, refused
 
 SUFFIX = ".conllu"
 _FIELDS = 10

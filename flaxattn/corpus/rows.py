@@ -27,7 +27,7 @@ from jaxtyping import Int
 
 from flaxattn.corpus.bad_rows import POLICIES, WHOLE_FILE, BadRows, Problem, excerpt
 from flaxattn.corpus.dependency_trees import Sentence, sentence_lines, sentences_of
-from flaxattn.corpus.lines import (
+from flaxattn.corpus.input_files import (
     LONGEST,
     WHOLE,
     FilePart,

@@ -3,37 +3,460 @@
 """Two models, or two checkpoints of one, on the same texts: which heads attend differently.
 
 Traces of both go in, text by text; count, mean and spread per head are kept, and no map. The
-similarity of two maps is that of Kovaleva et al. 2019 (cosine of the flattened maps) and of Clark
-et al. 2019 (Jensen-Shannon divergence). Means say how much a head changed; tests say whether what
-it measures (`flaxattn.measures.head_measures.measure`) changed in one direction. Claims follow
-`flaxattn.measures.head_change.ClaimRule`.
+similarity of two maps is that of Kovaleva et al. (2019). Numbers of every head on each of many
+texts are kept for bootstrap intervals of their means, with the rule by which a change is claimed.
+Changes of roles, such as before and after fine-tuning, are tested in the same way.
 """
 
-from collections.abc import Mapping
-from typing import Self
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy import stats
 
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import cosine, jensen_shannon
-from flaxattn.measures.head_change import (
-    ALIKE,
-    LEAST_DIVERGENCE,
-    ROLES,
-    ClaimRule,
-    HeadChange,
-    PairedTexts,
-    corrected,
-    excludes_zero,
-    named_role,
-    rank,
+from flaxattn.measures.head_measures import MAJORITY, measure
+from flaxattn.measures.role_tests import Roles, Test, find_roles
+from flaxattn.measures.scores import ScoreAccumulator, Scores, moments_of, scores_of
+from flaxattn.measures.significance import (
+    CORRECTIONS,
+    adjusted,
+    bootstrap_interval,
+    paired_test,
+    t_test,
 )
-from flaxattn.measures.head_measures import measure
-from flaxattn.measures.significance import paired_test, t_test
+from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
+
+LEAST_DIVERGENCE = 0.01
+"""Nats that the interval of a head's divergence must exceed for a change to be claimed."""
+
+_KEPT = 20_000  # texts whose numbers stay in memory
+_NAMES: dict[str, str] = dict(
+    zip(
+        CORRECTIONS,
+        (
+            "without correction",
+            "Bonferroni’s correction",
+            "Holm’s correction",
+            "Benjamini and Hochberg’s correction",
+        ),
+        strict=True,
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimRule:
+    """Conditions on which a change between two models is claimed.
+
+    Attributes:
+        alpha: Level of the tests; intervals hold 1 - alpha.
+        correction: For the number of tests: `none`, `bonferroni` or `bh`.
+        draws: Number of draws of the bootstrap.
+        seed: Seed of the draws.
+
+    Raises:
+        InputError: For an unknown correction or an alpha outside 0 to 1.
+    """
+
+    alpha: float = 0.05
+    correction: str = "bh"
+    draws: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise InputError(f"alpha is {self.alpha}, expected a number between 0 and 1.")
+        if self.correction not in CORRECTIONS:
+            raise InputError(
+                f"correction {self.correction!r} is unknown.\n"
+                f"Choose one of {', '.join(CORRECTIONS)}."
+            )
+
+    def __str__(self) -> str:
+        """The rule in words, for reports and pages."""
+        level = f"{100 * (1 - self.alpha):g} %"
+        return (
+            f"A head is said to have changed where the {level} bootstrap interval of its "
+            f"divergence over the texts ({self.draws:,} draws, seed {self.seed}) lies above "
+            f"{LEAST_DIVERGENCE} nats and a one-sided t-test agrees at {self.alpha:g}, with "
+            f"{_NAMES[self.correction]} for the number of heads. Of such a head, a role is said to "
+            f"have changed where the {level} interval of the paired difference of its share or "
+            "score excludes 0 and the paired t-test agrees, corrected for heads and roles. "
+            "With a single text nothing is claimed."
+        )
+
+
+class PairedTexts:
+    """Numbers of every head, text by text.
+
+    Memory: one number for each head and text, of 20,000 texts at most. With more texts none is
+    kept, and intervals are those of the t distribution.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[Float[np.ndarray, "L H"]] = []
+        self._count = 0
+
+    def add(self, values: Float[np.ndarray, "L H"]) -> None:
+        """Add a text."""
+        self._values.append(np.asarray(values, np.float32))
+        self._count += 1
+        self._drop()
+
+    def merge(self, other: Self) -> None:
+        """Add all texts of another one."""
+        self._values.extend(other._values)
+        self._count += other._count
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._count > _KEPT:
+            self._values.clear()
+
+    def interval(
+        self, moments: Moments, rule: ClaimRule
+    ) -> tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]:
+        """Interval of the mean over texts, whatever the order of the texts.
+
+        Returns:
+            Lower and upper end; nan where fewer than two texts have a number.
+        """
+        if self._count > _KEPT:
+            return _t_interval(moments, rule.alpha)
+        shape = moments.mean.shape
+        flat = np.sort(np.stack(self._values).astype(np.float64).reshape(self._count, -1), axis=0)
+        counts = (~np.isnan(flat)).sum(0)
+        ends = np.full((2, flat.shape[1]), np.nan)
+        for count in np.unique(counts):  # sorted, what is known comes first
+            some = counts == count
+            parts = flat[:count, some], 1 - rule.alpha, rule.draws, rule.seed
+            ends[:, some] = bootstrap_interval(*parts)
+        return ends[0].reshape(shape), ends[1].reshape(shape)
+
+
+def excludes_zero(
+    low: Float[np.ndarray, "*shape"], high: Float[np.ndarray, "*shape"]
+) -> Bool[np.ndarray, "*shape"]:
+    """Return whether intervals lie on one side of 0."""
+    return (low > 0) | (high < 0)
+
+
+def _t_interval(moments: Moments, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean plus and minus its standard error times the quantile of the t distribution."""
+    count = np.asarray(moments.counts, np.float64)
+    freedom = np.maximum(count - 1, 1)
+    error = np.sqrt(np.maximum(moments.m2, 0) / freedom / np.maximum(count, 1))
+    reach = stats.t.ppf(1 - alpha / 2, freedom) * error
+    few = count < 2
+    return (
+        np.where(few, np.nan, moments.mean - reach),
+        np.where(few, np.nan, moments.mean + reach),
+    )
+
+
+ALIKE = ("divergence", "cosine")
+ROLES = {
+    "next": "next token",
+    "previous": "previous token",
+    "own": "own token",
+    "delimiter": "delimiters",
+    "first": "first token",
+}
+"""Names of the shares of which one that is above one half names what a head does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadChange:
+    """Difference of one head of the second model from that of the first.
+
+    Attributes:
+        side: `encoder`, `decoder` or `cross`.
+        layer: Number of the layer.
+        head: Number of the head.
+        divergence: Jensen-Shannon divergence in nats, mean over queries and then over texts; from
+            0 to log 2; nan, as the cosine, where statistics were compared and no maps.
+        divergence_error: Standard error of that mean over texts; nan for a single text.
+        interval: Bootstrap interval of that mean over texts; nan for a single text.
+        changed: Whether a change is claimed, by `ClaimRule`.
+        roles: What the head does in the first model and in the second, over all texts; `mixed`
+            where nothing gets more than half of its attention, empty where it is not known.
+        role_changed: Whether a change of that is claimed, by `ClaimRule`.
+        cosine: Cosine of the flattened maps, mean over texts.
+        changes: Second minus first of every measure, mean over texts; nan if it is not known.
+        p: P-value of the paired two-sided t-test of each change, corrected.
+        significant: Measures whose corrected p is below alpha.
+        texts: Number of texts that the head was compared on.
+    """
+
+    side: str
+    layer: int
+    head: int
+    divergence: float
+    divergence_error: float
+    interval: tuple[float, float]
+    changed: bool
+    roles: tuple[str, str]
+    role_changed: bool
+    cosine: float
+    changes: Mapping[str, float]
+    p: Mapping[str, float]
+    significant: tuple[str, ...]
+    texts: int
+
+
+def corrected(
+    p: Mapping[tuple[str, str], np.ndarray], correction: str
+) -> dict[tuple[str, str], np.ndarray]:
+    """P-values of several tables, corrected for all of them together."""
+    if not p:
+        return {}
+    flat = adjusted(np.concatenate([values.ravel() for values in p.values()]), correction)
+    parts = np.split(flat, np.cumsum([values.size for values in p.values()])[:-1])
+    return {k: part.reshape(p[k].shape) for k, part in zip(p, parts, strict=True)}
+
+
+def named_role(shares: Mapping[str, float]) -> str:
+    """Name of what gets more than half of the attention, or `mixed`."""
+    best = max(shares, key=lambda name: shares[name])
+    return ROLES[best] if shares[best] > MAJORITY else "mixed"
+
+
+def rank(change: HeadChange) -> tuple[bool, float, float]:
+    """Sort key: largest change first, unknown ones last, then the smallest p-value."""
+    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
+    return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest
+
+
+_SCORES = ScoreOptions(annotated=False)
+_COUNTED = ("gained", "lost", "unsupported")
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleChange:
+    """Change of one role in one layer.
+
+    Attributes:
+        role: Name of the role.
+        layer: Number of the layer.
+        before: Number of its heads that had the role.
+        after: Number of heads that have it.
+        gained: Heads that have it and had it not.
+        lost: Heads that had it and have it not.
+        unsupported: Heads that have it in one of the two only, where the difference between the
+            two supports no claim; `gained` and `lost` leave them out.
+    """
+
+    role: str
+    layer: int
+    before: int
+    after: int
+    gained: tuple[int, ...]
+    lost: tuple[int, ...]
+    unsupported: tuple[int, ...] = ()
+
+
+def role_changes(
+    before: Mapping[str, Bool[np.ndarray, "L H"]],
+    after: Mapping[str, Bool[np.ndarray, "L H"]],
+    layers: Iterable[int] | None = None,
+    supported: Mapping[str, Bool[np.ndarray, "L H"]] | None = None,
+) -> list[RoleChange]:
+    """Changes of roles, the layers and roles with most changes first.
+
+    Args:
+        before: Whether each head has each role, in the first model.
+        after: In the second: the same roles and heads.
+        layers: Numbers of the layers; default 0, 1, ….
+        supported: Whether the difference between the two supports a claim, by role; default it
+            does everywhere.
+
+    Returns:
+        An entry for every role and layer.
+
+    Raises:
+        InputError: If roles or shapes differ.
+    """
+    if set(before) != set(after):
+        differ = ", ".join(sorted(set(before) ^ set(after)))
+        raise InputError(f"Only one of the tables has {differ}.\nFind the same roles in both.")
+    found = []
+    for role, had in before.items():
+        old, new = np.asarray(had, bool), np.asarray(after[role], bool)
+        numbers = list(range(len(old)) if layers is None else layers)
+        if old.shape != new.shape or old.ndim != 2 or len(numbers) != len(old):
+            raise InputError(
+                f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
+                f"{len(numbers)} layers.\nExpected [L, H] both."
+            )
+        sure = np.ones_like(old) if supported is None else np.asarray(supported[role], bool)
+        for number, x, y, z in zip(numbers, old, new, sure, strict=True):
+            parts = (y & ~x & z, x & ~y & z, (x ^ y) & ~z)
+            heads = [tuple(np.flatnonzero(row).tolist()) for row in parts]
+            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), *heads))
+    return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleDifference:
+    """A role that the tests find on a head in one of two models only.
+
+    Attributes:
+        role: Name of the role.
+        layer: Number of the layer.
+        head: Number of the head.
+        before: Mean score in the first model.
+        after: In the second.
+        interval: Bootstrap interval of the mean of the paired differences.
+        p: P-value of the paired t-test, corrected for heads and roles.
+        claimed: Whether a change is claimed.
+    """
+
+    role: str
+    layer: int
+    head: int
+    before: float
+    after: float
+    interval: tuple[float, float]
+    p: float
+    claimed: bool
+
+
+class RolesOfBoth:
+    """Scores of the heads of two models, added text by text.
+
+    Memory: a few numbers per head and role, and for intervals one per text, of 20,000 at most.
+
+    Args:
+        test: How roles are found.
+        rule: How changes are claimed; default at the level and with the correction of the test.
+    """
+
+    def __init__(self, test: Test, rule: ClaimRule | None = None) -> None:
+        self._test = test
+        self._rule = rule or ClaimRule(test.alpha, test.correction)
+        self._tallies = ScoreAccumulator(), ScoreAccumulator()
+        self._texts: dict[str, PairedTexts] = {}
+        self._moments: dict[str, Moments] = {}
+
+    def add(self, first: Trace, second: Trace) -> dict[str, Float[np.ndarray, "L H"]]:
+        """Add the attention of both models to a text, if they are encoders."""
+        found: list[Scores] = []
+        for tally, trace in zip(self._tallies, (first, second), strict=True):
+            record = None if trace.decoder is not None else trace.encoder
+            if record is not None and record.weights is not None and trace.special is not None:
+                found.append(scores_of([trace], _SCORES))
+                tally.add(found[-1])
+        if len(found) < 2:
+            return {}
+        one, other = (scores.values for scores in found)
+        differences = {
+            column.name: np.subtract(other[column], one[column], dtype=np.float64)
+            for column in one
+            if column.kind == "score" and column in other
+        }
+        for name, values in differences.items():
+            self._texts.setdefault(name, PairedTexts()).add(values[0])
+            moments, before = moments_of(values), self._moments.get(name)
+            self._moments[name] = moments if before is None else merged(before, moments)
+        return {name: values[0] for name, values in differences.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the roles that were compared."""
+        return list(self._moments)
+
+    def table(self, name: str) -> Float[np.ndarray, "L H"]:
+        """Mean over texts of second less first of the score of a role."""
+        return self._moments[name].mean
+
+    def found(self) -> tuple[Roles, Roles] | None:
+        """Roles of both; None where nothing was taken in."""
+        one, other = self._tallies
+        if not one.moments or not other.moments:
+            return None
+        return find_roles(one, _SCORES, self._test), find_roles(other, _SCORES, self._test)
+
+    def summary(self, heads: Sequence[HeadChange]) -> "RoleSummary":
+        """Changes of every role in every layer, and what they rest on."""
+        found = self.found()
+        if found is None:
+            return RoleSummary(self._test, [], [], [])
+        layers, numbers = found[0].layers, found[0].heads
+        changed = np.zeros((len(layers), len(numbers)), bool)
+        for head in heads:
+            if head.side == "encoder":
+                changed[layers.index(head.layer), numbers.index(head.head)] = head.changed
+        tests = {("", n): paired_test(m)[1] for n, m in self._moments.items()}
+        p = {name: table for (_, name), table in corrected(tests, self._rule.correction).items()}
+        ends = {n: kept.interval(self._moments[n], self._rule) for n, kept in self._texts.items()}
+        claimed = {
+            name: changed & excludes_zero(*ends[name]) & (p[name] < self._rule.alpha) for name in p
+        }
+        tables = [{n: role.found for n, role in roles.roles.items()} for roles in found]
+        changes = role_changes(tables[0], tables[1], layers, claimed)
+        differences = [
+            RoleDifference(
+                name,
+                layers[i],
+                numbers[j],
+                float(found[0].roles[name].score[i, j]),
+                float(found[1].roles[name].score[i, j]),
+                (float(ends[name][0][i, j]), float(ends[name][1][i, j])),
+                float(p[name][i, j]),
+                bool(claimed[name][i, j]),
+            )
+            for name in tables[0]
+            for i, j in np.argwhere(tables[0][name] ^ tables[1][name]).tolist()
+        ]
+        return RoleSummary(self._test, changes, differences, found[0].warnings())
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleSummary:
+    """Changes of roles between two models.
+
+    Attributes:
+        test: How roles were found.
+        changes: Changes of every role in every layer; empty if no text was added.
+        differences: Roles that the tests find in one of the two models only.
+        warnings: To be read before the counts are believed.
+    """
+
+    test: Test
+    changes: Sequence[RoleChange]
+    differences: Sequence[RoleDifference]
+    warnings: Sequence[str]
+
+    def facts(self) -> dict[str, Any]:
+        """All of them, ready for JSON."""
+        return {
+            "test": dataclasses.asdict(self.test),
+            "changes": [dataclasses.asdict(change) for change in self.changes],
+            "differences": [dataclasses.asdict(row) for row in self.differences],
+            "warnings": list(self.warnings),
+        }
+
+
+def role_lines(changes: Sequence[RoleChange]) -> list[str]:
+    """Describe each role in a line: heads by layer, before and after."""
+    lines = []
+    for role in dict.fromkeys(change.role for change in changes):
+        own = sorted((c for c in changes if c.role == role), key=lambda change: change.layer)
+        before, after = (
+            " ".join(str(getattr(c, when)) for c in own) for when in ("before", "after")
+        )
+        counts = {what: sum(len(getattr(c, what)) for c in own) for what in _COUNTED}
+        message = ", ".join(f"{n} {what}" for what, n in counts.items() if n or what != _COUNTED[2])
+        lines.append(f"{role}: heads by layer {before} -> {after}; {message}")
+    return lines
+
 
 MEASURES = (
     "next",

@@ -31,8 +31,7 @@ from flaxattn.measures.specs import (
     recorded_ranges,
 )
 from flaxattn.measures.terms import terms_for
-from flaxattn.pipeline.labelled_texts import label_texts, offsets_in, with_tree
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions, label_texts, offsets_in, with_tree
 from flaxattn.text.position_labels import PositionLabels, labels_of
 from flaxattn.text.token_spans import PlaceError
 from flaxattn.trace.record import AttentionRecord, layer_weights

@@ -29,7 +29,7 @@ from flaxattn.measures.score_source import (
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions, ScoreSpec, check_relations
 from flaxattn.pipeline.online_moments import Moments
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.text.text_lists import text_list

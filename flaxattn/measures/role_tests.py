@@ -23,15 +23,13 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import ScoreAccumulator, gathered, scores_of, side_of
+from flaxattn.measures.scores import ScoreAccumulator, dense_values, gathered, scores_of, side_of
 from flaxattn.measures.significance import CORRECTIONS, adjusted, t_test
 from flaxattn.measures.specs import WINDOW, ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import tree_terms
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.labelled_texts import LabelledText, windows
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, LabelledText, ReadingOptions, windows
 from flaxattn.pretrained.from_pretrained import untrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.position_labels import Arc, PositionLabels

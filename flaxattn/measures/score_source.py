@@ -23,16 +23,19 @@ from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.claims import Evidence
-from flaxattn.measures.score_sums import (
+from flaxattn.measures.scores import (
     NOTES,
+    ScoreAccumulator,
+    Scores,
     ScoreSums,
     blank_labels,
     blanked,
     capture_hints,
     dense_values,
+    gathered,
     recorded_values,
+    scores_of,
 )
-from flaxattn.measures.scores import ScoreAccumulator, Scores, gathered, scores_of
 from flaxattn.measures.specs import (
     ScoreOptions,
     ScoreSpec,
@@ -43,21 +46,21 @@ from flaxattn.measures.specs import (
 )
 from flaxattn.measures.terms import by_layer, terms_for
 from flaxattn.pipeline.batches import Batch, stacked
-from flaxattn.pipeline.extraction import Options, extract_shards
-from flaxattn.pipeline.generated_targets import with_targets
-from flaxattn.pipeline.labelled_texts import (
+from flaxattn.pipeline.batches import sides as sizes_of
+from flaxattn.pipeline.extraction import Options, extract_shards, with_targets
+from flaxattn.pipeline.run import AttentionProgram, ModelRunner, batch_budget, mesh_of
+from flaxattn.pipeline.tokenize_texts import (
+    DEFAULTS,
     LONGEST,
+    TOGETHER,
     WINDOW,
     LabelledText,
+    ReadingOptions,
     offsets_in,
     windows,
     with_rare,
     with_tree,
 )
-from flaxattn.pipeline.memory_estimate import sides as sizes_of
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.run import AttentionProgram, ModelRunner, batch_budget, mesh_of
-from flaxattn.pipeline.tokenize_texts import TOGETHER
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.open_store import Store

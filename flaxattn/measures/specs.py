@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specifications of scores of heads: what a score is a sum of, over the attention of one text.
 
-`Terms` holds the coefficients of the sums; `terms` makes them and `score_sums` evaluates them. A
+`Terms` holds the coefficients of the sums; `terms` makes them and `scores` evaluates them. A
 score is one of four kinds of sums:
 
 * rows: coefficients times a statistic of each query;

@@ -295,7 +295,7 @@ def _add_block(terms: Terms, layout: PositionLabels, options: ScoreOptions) -> N
 
 
 def _add_patterns(terms: Terms, layout: PositionLabels) -> None:
-    """The seven patterns of Vig 2019; what the blog leaves open is decided as `patterns` says."""
+    """The seven patterns of Vig 2019; what the blog leaves open is decided as `claims` says."""
     plain = layout.plain
     before, after = np.roll(plain, 1), np.roll(plain, -1)
     before[0] = after[-1] = False

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.call import PairBias
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig, EncoderConfig
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
@@ -30,11 +30,9 @@ from flaxattn.models.layers import (
     layer_norm,
     self_labels,
 )
-from flaxattn.models.modernbert_config import EncoderConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.positions import relative_bias
-from flaxattn.models.rotary import Rotation, rotations_at
+from flaxattn.models.positions import Rotation, relative_bias, rotations_at
 
 _MASKED_IN_TRAINING = 0.15 * 0.8  # part of the tokens that were masks when ESM was trained
 _FAR = 128  # distance from which on all share a bias of MPNet

@@ -17,9 +17,8 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
-from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.models.decoder_types import TYPES
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     Dense,
@@ -36,8 +35,7 @@ from flaxattn.models.layers import (
 )
 from flaxattn.models.multi_head_attention import HeadNorm, MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.positions import counted
-from flaxattn.models.rotary import Rotation, rotations_at
+from flaxattn.models.positions import Rotation, counted, rotations_at
 
 RotaryKind = Literal["global", "local"]
 Config = DecoderConfig | GPT2Config

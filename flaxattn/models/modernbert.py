@@ -15,6 +15,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from flaxattn.kernels.contract import NOTHING, Capture, Labels
+from flaxattn.models.encoder_config import ModernBertConfig
 from flaxattn.models.layer_stack import Model, hidden_states, masks_of_heads
 from flaxattn.models.layers import (
     DropoutLayer,
@@ -23,11 +24,9 @@ from flaxattn.models.layers import (
     layer_norm,
     self_labels,
 )
-from flaxattn.models.modernbert_config import ModernBertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput
-from flaxattn.models.positions import counted
-from flaxattn.models.rotary import Rotation, rotations_at
+from flaxattn.models.positions import Rotation, counted, rotations_at
 
 
 class WordEmbeddings(nn.Module):

@@ -23,7 +23,7 @@ from flaxattn.kernels.contract import NOTHING, Capture, Labels
 from flaxattn.models.attention_cache import VisibleKeys, cache_context, cached_context, with_cache
 from flaxattn.models.interventions import Heads, edited, edits_of_maps
 from flaxattn.models.layers import Dense, RMSNorm, record, recording
-from flaxattn.models.rotary import Rotation, rotate
+from flaxattn.models.positions import Rotation, rotate
 from flaxattn.trace.record import AttentionRecord, among_heads, with_pruned
 
 

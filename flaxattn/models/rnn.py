@@ -35,8 +35,8 @@ from flaxattn.models.layers import (
     with_defaults,
 )
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
-from flaxattn.models.rnn_config import RnnConfig
 from flaxattn.models.seq2seq import shifted_right
+from flaxattn.models.seq2seq_config import RnnConfig
 from flaxattn.trace.record import AttentionRecord
 
 

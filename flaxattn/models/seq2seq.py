@@ -37,9 +37,7 @@ from flaxattn.models.layers import (
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 from flaxattn.models.positions import UNUSED_ROWS, BiasTable, counted, relative_bias, sinusoids
-from flaxattn.models.rnn_config import EncoderDecoderConfig
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.seq2seq_config import EncoderDecoderConfig, Seq2SeqConfig, T5Config
 
 TransformerConfig = Seq2SeqConfig | T5Config
 

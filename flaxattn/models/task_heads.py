@@ -15,7 +15,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float, Int
 
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig, EncoderConfig, ModernBertConfig
 from flaxattn.models.layer_stack import Model
 from flaxattn.models.layers import (
     Dense,
@@ -26,7 +26,6 @@ from flaxattn.models.layers import (
     vocabulary_scores,
 )
 from flaxattn.models.modernbert import ModernBert
-from flaxattn.models.modernbert_config import EncoderConfig, ModernBertConfig
 from flaxattn.models.outputs import ModelOutput
 
 

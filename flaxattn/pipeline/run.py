@@ -29,7 +29,7 @@ from flaxattn.errors import InputError, UnavailableError
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models.layer_stack import unstacked
 from flaxattn.pipeline.batches import Batch, BatchBudget, Cost, RowSlot, planned, stacked
-from flaxattn.pipeline.memory_estimate import sides as sizes_of
+from flaxattn.pipeline.batches import sides as sizes_of
 from flaxattn.pipeline.progress_reporter import Watch, ignore
 from flaxattn.pipeline.tokenize_texts import describe_range
 from flaxattn.pretrained.model_inputs import TokenizedTexts

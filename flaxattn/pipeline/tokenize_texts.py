@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenize texts, some at a time and in the background; errors name the text.
 
-A worker process that dies, fails or says nothing for too long ends the work with an error that
-names its texts; nothing waits forever. Each process is served by a thread of its own, so that it is
-known at any time which texts it has.
+`ReadingOptions` are the options of every function that reads texts and runs a model over them. A
+worker process that dies, fails or says nothing for too long ends the work with an error that names
+its texts; nothing waits forever. Each process is served by a thread of its own, so that it is known
+at any time which texts it has. Texts with trees get the labels of their positions.
 """
 
 import collections
@@ -17,14 +18,68 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from flaxattn.corpus.bad_rows import BadRows, Problem
-from flaxattn.corpus.safe_text import printable
+from flaxattn.corpus.dependency_trees import NO_GOVERNOR, Sentence
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError, UnavailableError
+from flaxattn.files import printable
+from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
+from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
+from flaxattn.text.token_spans import positions_of_words, token_spans
+from flaxattn.trace.trace import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingOptions:
+    """Options for reading texts, and for choosing those that count.
+
+    >>> import flaxattn as fa
+    >>> model, texts = fa.from_pretrained("tiny-bert"), ["The cat is very sad.", "It sleeps."]
+    >>> stats = fa.head_stats(model, texts, reading=fa.ReadingOptions(limit=1))
+    >>> stats.moments["mean", "next"].counts[0, 0]
+    np.int64(1)
+
+    Attributes:
+        truncate: Whether texts over the model's limit are cut; words beyond it count nowhere.
+        bad: Receives the texts that cannot be used: over the limit, or with a word that the
+            tokenizer makes no token of; None raises at the first one.
+        batch_tokens: Number of positions in a batch, padding included; None for the default of the
+            device.
+        watch: Receives progress; the default prints it to standard error.
+        limit: Largest number of texts; None for all.
+        lengths: Fewest and most positions of texts that count, special tokens included: scores
+            compare best on texts of like lengths.
+        allow_nonfinite: Whether attention and hidden states that are NaN or infinite are kept, and
+            scores of them left out; otherwise they are an error that names model, layer and text.
+    """
+
+    truncate: bool = False
+    bad: BadRows | None = None
+    batch_tokens: int | None = None
+    watch: Watch = show_progress
+    limit: int | None = None
+    lengths: tuple[int, int] | None = None
+    allow_nonfinite: bool = False
+
+    @property
+    def problems(self) -> BadRows:
+        """Receiver of texts that cannot be used, in any case."""
+        return BadRows() if self.bad is None else self.bad
+
+    @property
+    def again(self) -> Self:
+        """The same options for a second pass, in which bad texts are skipped without a report."""
+        return dataclasses.replace(self, bad=BadRows("skip"))
+
+
+DEFAULTS = ReadingOptions()
+
 
 TOGETHER = 64  # texts that are tokenized at a time, and named when something happens to the worker
 T = TypeVar("T")
@@ -273,3 +328,115 @@ def _serve(pipe: Connection, model: Pretrained, truncate: bool) -> None:
             problem = f"text cannot be read with those after it\n{type(error).__name__}: {error}"
             answer = None, (texts[0].index, problem)
         pipe.send(answer)
+
+
+WINDOW = 4096
+"""Texts that are sorted by length together, and among which the rarest token is found."""
+LONGEST = 1 << 30
+"""Positions that no text has."""
+
+
+class LabelledText(NamedTuple):
+    """A text as the model takes it, the layout of its positions, and what it was read from."""
+
+    reading: TokenizedTexts
+    layout: PositionLabels
+    text: Text
+
+
+def windows(
+    model: Pretrained,
+    texts: Iterable[Text],
+    reading: ReadingOptions = DEFAULTS,
+    size: int | None = None,
+) -> Iterator[list[LabelledText]]:
+    """Read texts in order, up to `size` at a time, which is `WINDOW` by default."""
+    size = WINDOW if size is None else size
+    window: list[LabelledText] = []
+    groups = groups_of(itertools.islice(texts, reading.limit), TOGETHER)
+    for labelled in in_background(lambda group: label_texts(model, group, reading), groups):
+        window += labelled
+        if len(window) + TOGETHER > size:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def with_rare(layouts: Sequence[PositionLabels]) -> list[PositionLabels]:
+    """Layouts that know their rarest token, by its frequency in all of them."""
+    counts = collections.Counter(
+        token for layout in layouts for token in layout.tokens[layout.plain].tolist()
+    )
+    found = []
+    for layout in layouts:
+        places = np.flatnonzero(layout.plain)
+        often = [counts[token] for token in layout.tokens[places].tolist()]
+        rare = int(places[int(np.argmin(often))]) if often else -1
+        found.append(dataclasses.replace(layout, rare=rare))
+    return found
+
+
+def label_texts(
+    model: Pretrained, texts: Sequence[Text], options: ReadingOptions
+) -> list[LabelledText]:
+    """Tokenize some texts and label their positions."""
+    pairs = [text.text_b is not None for text in texts]
+    if any(pairs) and not all(pairs):
+        missing = texts[pairs.index(False)]
+        raise InputError(
+            f"text {missing.id!r} has no second text, and others have one\n"
+            "give every text its second, or none"
+        )
+    found, (low, high) = [], options.lengths or (0, LONGEST)
+    for text, reading in tokenize_each(model, texts, options.truncate, options.problems):
+        layout = labels_of(reading.metadata, tokens=reading.given["input_ids"][0], name=text.id)
+        if text.sentence is not None:
+            tree = _on_tree(model, text.sentence, reading, layout)
+            if isinstance(tree, Problem):
+                options.problems.report(tree)
+                continue
+            layout = tree
+        if low <= len(layout) <= high:
+            found.append(LabelledText(reading, layout, text))
+    return found
+
+
+def _on_tree(
+    model: Pretrained, sentence: Sentence, reading: TokenizedTexts, layout: PositionLabels
+) -> PositionLabels | Problem:
+    """The layout with the words of a tree; a problem where the tokenizer leaves nothing of one."""
+    assert model.tokenizer is not None
+    encoded = model.tokenizer.encode(sentence.text, max_length=LONGEST)
+    cut = bool(reading.metadata.truncated[0])
+    return with_tree(layout, sentence, encoded.offsets[0][: len(layout)], cut)
+
+
+def offsets_in(text: str, trace: Trace, layout: PositionLabels) -> list[tuple[int, int]]:
+    """Half-open range of characters of each token of a text that was recorded."""
+    if trace.spans and trace.texts and list(trace.texts[0]) == [text]:
+        return [span or (0, 0) for span in trace.spans[0]]
+    return token_spans(text, trace.tokens[0], layout.special.tolist())
+
+
+def with_tree(
+    layout: PositionLabels, sentence: Sentence, offsets: Sequence[tuple[int, int]], cut: bool
+) -> PositionLabels | Problem:
+    """A layout with the words of the tree over its text."""
+    spans = [(word.start, word.stop) for word in sentence.words]
+    words = positions_of_words(spans, offsets, layout.special.tolist())
+    end = max((offsets[place][1] for place in np.flatnonzero(layout.plain).tolist()), default=0)
+    for number, (word, tokens) in enumerate(zip(sentence.words, words, strict=True), 1):
+        if not tokens and not (cut and word.start >= end):
+            message = (
+                f"sentence {sentence.id!r}, word {number} {word.form!r}: the tokenizer makes no "
+                "token of it"
+            )
+            return Problem(sentence.file, word.line, "", "no-tokens", message)
+    arcs = [
+        Arc(number, word.governor, word.relation)
+        for number, word in enumerate(sentence.words)
+        if word.governor != NO_GOVERNOR
+    ]
+    tags = [word.tag for word in sentence.words]
+    return dataclasses.replace(layout, words=words, tags=tags, arcs=arcs)

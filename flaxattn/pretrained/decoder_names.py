@@ -7,9 +7,8 @@ A parameter that has several rows has one for each way to keep it; the configura
 
 from collections.abc import Callable, Iterable, Mapping
 
-from flaxattn.models.decoder_config import DecoderConfig
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.models.decoder_types import TYPES
-from flaxattn.models.gpt2_config import GPT2Config
 from flaxattn.pretrained.name_tables import Family, table
 
 # Hugging Face name                           shape ours                    T: transposed, 0/AKK:

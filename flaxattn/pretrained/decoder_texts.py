@@ -18,8 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from flaxattn.errors import InputError
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.chat_template import FILE, Chat, chats_of, rendered, special_tokens
 from flaxattn.text.text_lists import text_list

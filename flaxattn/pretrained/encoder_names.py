@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import CheckpointError
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.modernbert_config import ModernBertConfig
-from flaxattn.models.rotary import rates
+from flaxattn.models.encoder_config import BertConfig, ModernBertConfig
+from flaxattn.models.positions import rates
 from flaxattn.pretrained.name_tables import Family, NameRow, table
 from flaxattn.trace.tensor_file import TensorFiles
 

@@ -21,8 +21,8 @@ from jax.sharding import Mesh
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError, check_arguments
 from flaxattn.models.config_base import MOST_LABELS, check_integer, shown
-from flaxattn.models.modernbert_config import EncoderConfig
-from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
+from flaxattn.models.encoder_config import EncoderConfig
+from flaxattn.models.seq2seq_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.pretrained import decoding_settings, hub, model_directory
 from flaxattn.pretrained.gguf_file import SUFFIX, GgufFile
 from flaxattn.pretrained.lora_adapter import LoraAdapter

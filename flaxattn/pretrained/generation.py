@@ -19,7 +19,7 @@ from flax import linen as nn
 from jaxtyping import Array, Int
 
 from flaxattn.models.decoder import DecoderLM, prompt_starts
-from flaxattn.models.rotary import next_change
+from flaxattn.models.positions import next_change
 from flaxattn.pretrained import generation_loop
 from flaxattn.pretrained.decoding_settings import Decoding
 from flaxattn.pretrained.generation_loop import (

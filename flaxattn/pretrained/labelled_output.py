@@ -14,15 +14,16 @@ import numpy as np
 from jax.core import Tracer
 
 from flaxattn.errors import InputError
-from flaxattn.models.losses import (
+from flaxattn.models.outputs import (
     IGNORED,
     LABEL_NAMES,
     PAIR_LABELS,
+    ModelOutput,
+    Seq2SeqOutput,
     check_names,
     head_loss,
     problem_of,
 )
-from flaxattn.models.outputs import ModelOutput, Seq2SeqOutput
 
 _compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"))(head_loss)
 

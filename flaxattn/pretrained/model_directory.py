@@ -29,12 +29,11 @@ from jaxtyping import Array
 
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.files import names_inside, remove_abandoned, sha256_of, written_whole
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import shown
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.parameter_shardings import parameter_sharding, usable_mesh
-from flaxattn.models.rnn_config import RnnConfig
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.seq2seq_config import RnnConfig, T5Config
 from flaxattn.pretrained import checkpoint_match, sentence_modules
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.encoder_names import with_frequencies

@@ -11,14 +11,10 @@ from typing import Any, NamedTuple
 from flax import linen as nn
 
 from flaxattn.models import decoder, decoder_types, rnn, seq2seq, task_heads
-from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
 from flaxattn.models.decoder import DecoderForSequenceClassification
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.modernbert_config import ModernBertConfig
-from flaxattn.models.rnn_config import RNN, RnnConfig
-from flaxattn.models.seq2seq_config import OWN, Seq2SeqConfig
-from flaxattn.models.t5_config import KINDS, T5Config
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
+from flaxattn.models.encoder_config import BERT_VARIANTS, BertConfig, ModernBertConfig
+from flaxattn.models.seq2seq_config import KINDS, OWN, RNN, RnnConfig, Seq2SeqConfig, T5Config
 from flaxattn.models.task_heads import (
     BertForMaskedLM,
     BertForPreTraining,

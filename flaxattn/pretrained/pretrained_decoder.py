@@ -19,9 +19,8 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import positions
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.rotary import next_change
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
+from flaxattn.models.positions import next_change
 from flaxattn.pretrained import decoder_texts, decoding_settings, model_inputs
 from flaxattn.pretrained.decoder_texts import ChatModel
 from flaxattn.pretrained.decoding_settings import Decoding, settled

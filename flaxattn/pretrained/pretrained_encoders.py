@@ -17,7 +17,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import NOTHING, Capture
 from flaxattn.models import positions
 from flaxattn.models.bert import default_positions
-from flaxattn.models.modernbert_config import EncoderConfig
+from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained import model_inputs
 from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.model_inputs import TokenizedTexts

@@ -21,12 +21,11 @@ from jaxtyping import Int
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import GPT2Config
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.layer_stack import UnstackedLayers, masks_of_heads
-from flaxattn.models.rnn_config import EncoderDecoderConfig
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.seq2seq_config import EncoderDecoderConfig, T5Config
 from flaxattn.pretrained import hub, model_directory, model_inputs
 from flaxattn.pretrained.checkpoint_match import CheckpointMatch
 from flaxattn.pretrained.model_inputs import TokenizedTexts, joined

@@ -16,11 +16,10 @@ from jaxtyping import Float, Int
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.models import positions
-from flaxattn.models.losses import IGNORED
+from flaxattn.models.outputs import IGNORED
 from flaxattn.models.rnn import RnnLM
-from flaxattn.models.rnn_config import EncoderDecoderConfig, RnnConfig
 from flaxattn.models.seq2seq import Seq2SeqLM, T5ForSequenceClassification, shifted_right
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.seq2seq_config import EncoderDecoderConfig, RnnConfig, T5Config
 from flaxattn.pretrained import decoding_settings, model_inputs
 from flaxattn.pretrained.decoding_settings import Decoding, settled
 from flaxattn.pretrained.generation import generate_rows, lengths, shortened

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert_config import BertConfig
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import GPT2Config
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.layer_stack import unstacked
 
 Heads = Mapping[int, Iterable[int]] | Iterable[tuple[int, int]]

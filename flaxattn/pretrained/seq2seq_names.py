@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from flaxattn.models.positions import UNUSED_ROWS
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.models.t5_config import T5Config
+from flaxattn.models.seq2seq_config import Seq2SeqConfig, T5Config
 from flaxattn.pretrained.name_tables import Family, NameRow, table
 from flaxattn.trace.tensor_file import TensorFiles
 

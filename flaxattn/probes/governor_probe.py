@@ -11,7 +11,7 @@ attention to the right words, which separates sentences that show a relation wel
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,10 +19,66 @@ from jaxtyping import Bool, Float, Int
 from flaxattn.errors import InputError
 from flaxattn.measures.claims import Evidence
 from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair, GoldPairs, runs_of
-from flaxattn.probes.head_counts import HeadCounts
-from flaxattn.probes.word_maps import WordMaps, word_maps_of
+from flaxattn.probes.word_records import WordMaps, word_maps_of
 from flaxattn.text.position_labels import PositionLabels
 from flaxattn.trace.record import AttentionRecord, layer_weights
+
+Item = TypeVar("Item")
+
+
+class HeadCounts(Generic[Item]):
+    """Counts of the heads of one model.
+
+    Attributes:
+        layers: Number of the layer at each index; empty before anything was counted.
+        heads: Number of the head at each index.
+    """
+
+    def __init__(self) -> None:
+        self.layers: tuple[int, ...] = ()
+        self.heads: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Self:
+        """Return the counts of some items.
+
+        Args:
+            items: Items of one model.
+        """
+        found = cls()
+        for item in items:
+            found.add(item)
+        return found
+
+    def add(self, item: Item) -> None:
+        """Add an item.
+
+        Args:
+            item: Item of the same model.
+
+        Raises:
+            InputError: If it is of a model with other heads.
+        """
+        raise NotImplementedError
+
+    def of_heads(self, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
+        """Note of which heads an item is.
+
+        Args:
+            layers: Number of the layer at each index.
+            heads: Number of the head at each index.
+
+        Raises:
+            InputError: If others were counted before.
+        """
+        if self.layers and (layers, heads) != (self.layers, self.heads):
+            raise InputError(
+                f"Heads of two models cannot be added up: {len(self.layers)} layers of "
+                f"{len(self.heads)} heads, then {len(layers)} of {len(heads)}.\n"
+                f"Keep one {type(self).__name__} for each model."
+            )
+        self.layers, self.heads = layers, heads
+
 
 TO_GOVERNOR = "to governor"
 """The word that a dependent attends to most is its governor."""

@@ -21,10 +21,8 @@ from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.pipeline.batches import Batch
 from flaxattn.pipeline.embed import arguments, state_number, states_of
-from flaxattn.pipeline.labelled_texts import windows
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
 from flaxattn.pipeline.run import Arguments, ModelRunner, mesh_of
-from flaxattn.pipeline.tokenize_texts import TOGETHER
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, TOGETHER, ReadingOptions, windows
 from flaxattn.pretrained.from_pretrained import untrained as without_training
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
@@ -53,8 +51,14 @@ from flaxattn.probes.structural_probe import (
     judge_structural,
     structural_scores,
 )
-from flaxattn.probes.word_maps import WordMaps, word_maps
-from flaxattn.probes.word_states import Kept, WordStates, kept_words, word_states_of
+from flaxattn.probes.word_records import (
+    Kept,
+    WordMaps,
+    WordStates,
+    kept_words,
+    word_maps,
+    word_states_of,
+)
 
 
 class HeadProbe(NamedTuple):

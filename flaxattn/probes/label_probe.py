@@ -22,7 +22,7 @@ from jaxtyping import Float
 from flaxattn.errors import InputError
 from flaxattn.measures.significance import ratio_interval
 from flaxattn.probes.parsing_probe import check_disjoint
-from flaxattn.probes.word_states import WordStates
+from flaxattn.probes.word_records import WordStates
 
 Labels = Callable[[WordStates], list[str | None]]
 """Labels of the words of a sentence; None for words that have none and are not counted."""

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
+from flaxattn.probes.word_records import ROOT, UNKNOWN, WordMaps
 
 Targets = Callable[[WordMaps], Int[np.ndarray, " W"]]
 """The right answer for each word: its governor, `ROOT`, or `UNKNOWN`."""

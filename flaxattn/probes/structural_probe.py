@@ -23,7 +23,7 @@ from scipy.stats import rankdata
 
 from flaxattn.errors import InputError
 from flaxattn.probes.parsing_probe import check_disjoint
-from flaxattn.probes.word_states import (
+from flaxattn.probes.word_records import (
     TreeMetric,
     WordStates,
     chain_metric,

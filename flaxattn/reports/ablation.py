@@ -14,7 +14,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.claims import Claim, Evidence
 from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.evidence import (
@@ -24,13 +24,7 @@ from flaxattn.reports.evidence import (
     evidence_table,
     report_page,
 )
-from flaxattn.reports.report import (
-    CURVE,
-    EVIDENCE,
-    Report,
-    figure_file,
-    table_file,
-)
+from flaxattn.reports.report import CURVE, EVIDENCE, Report, figure_file, table_file
 from flaxattn.text.text_lists import some_texts
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_head_numbers import plot_head_values, plot_pruning_curve

@@ -19,16 +19,21 @@ from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.claims import Claim, Evidence
-from flaxattn.measures.compare_heads import MEASURES, Comparison
-from flaxattn.measures.head_change import ALIKE, ClaimRule, HeadChange
+from flaxattn.measures.compare_heads import (
+    ALIKE,
+    MEASURES,
+    ClaimRule,
+    Comparison,
+    HeadChange,
+    RolesOfBoth,
+    RoleSummary,
+)
 from flaxattn.measures.head_roles import single_traces
-from flaxattn.measures.role_changes import RolesOfBoth, RoleSummary
 from flaxattn.measures.role_tests import Test
 from flaxattn.measures.score_source import traces_of
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
-from flaxattn.pipeline.tokenize_texts import groups_of, tokenize
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, ReadingOptions, groups_of, tokenize
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.reports.evidence import (
@@ -38,12 +43,7 @@ from flaxattn.reports.evidence import (
     evidence_table,
     report_page,
 )
-from flaxattn.reports.report import (
-    EVIDENCE,
-    Report,
-    figure_file,
-    table_file,
-)
+from flaxattn.reports.report import EVIDENCE, Report, figure_file, table_file
 from flaxattn.store.open_store import Store, open_store
 from flaxattn.store.store_layout import is_store
 from flaxattn.text.text_lists import some_texts

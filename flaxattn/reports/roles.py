@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from flaxattn.errors import InputError, check_arguments
-from flaxattn.measures.claims import Claim, role_claims
+from flaxattn.measures.claims import Claim, head_patterns, role_claims
 from flaxattn.measures.head_roles import Source, Texts, TextSource, Trees
 from flaxattn.measures.induction import detect_heads, repeat_tests
-from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Roles, Test, facts, false_positives, find_roles
 from flaxattn.measures.score_source import ScoredCorpus
 from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions, check_relations
 from flaxattn.pipeline.progress_reporter import reporting
-from flaxattn.pipeline.reading_options import DEFAULTS, ReadingOptions
+from flaxattn.pipeline.tokenize_texts import DEFAULTS, ReadingOptions
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.reports.evidence import (
     DEFAULT_PAGE,
@@ -27,7 +26,7 @@ from flaxattn.reports.evidence import (
     numbers_of,
 )
 from flaxattn.reports.report import EVIDENCE, EXAMPLES, GRID, OVERLAP, Report, figure_file
-from flaxattn.reports.scored_heads import (
+from flaxattn.reports.stats import (
     ReportedHeads,
     claims_page,
     examples_table,

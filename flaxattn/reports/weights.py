@@ -22,8 +22,8 @@ from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.kernels.contract import Capture
 from flaxattn.measures.head_measures import map_measures
+from flaxattn.pipeline.batches import TextSize, memory_sentence, raw_bytes, sides
 from flaxattn.pipeline.extraction import Options, extract_shards
-from flaxattn.pipeline.memory_estimate import TextSize, memory_sentence, raw_bytes, sides
 from flaxattn.pipeline.progress_reporter import ProgressReporter, reporting
 from flaxattn.pipeline.tokenize_texts import tokenize
 from flaxattn.pretrained.pretrained_model import Pretrained

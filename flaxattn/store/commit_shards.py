@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from flaxattn.corpus.lines import KeptOpen
-from flaxattn.corpus.safe_text import printable
+from flaxattn.corpus.input_files import KeptOpen
 from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import InputError
-from flaxattn.files import written_whole
+from flaxattn.files import printable, written_whole
 from flaxattn.pipeline.extraction import ExtractedTexts as Computed
 from flaxattn.pipeline.extraction import Options, extract_shards
 from flaxattn.pipeline.tokenize_texts import TextError

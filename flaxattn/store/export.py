@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stored attention in other people's formats: npz, Hugging Face's tuples as npy, BertViz, CSV.
 
-Ids and tokens are strangers' text: `flaxattn.corpus.safe_text` makes file names and cells of them.
+Ids and tokens are strangers' text: `flaxattn.files` makes file names and cells of them.
 """
 
 import csv
@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from flaxattn.corpus.safe_text import csv_cell, safe_name
 from flaxattn.errors import InputError
-from flaxattn.files import written_whole
+from flaxattn.files import csv_cell, safe_name, written_whole
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.store.open_store import Store, as_float32
 from flaxattn.store.shard_writer import mode_of_texts

@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from flaxattn.corpus.bad_rows import POLICIES
-from flaxattn.corpus.input_files import InputFile, Name, fingerprint
-from flaxattn.corpus.lines import KeptOpen, kind_of
-from flaxattn.corpus.safe_text import safe_name
+from flaxattn.corpus.input_files import InputFile, KeptOpen, Name, fingerprint, kind_of
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
-from flaxattn.files import readable_size
+from flaxattn.files import readable_size, safe_name
 from flaxattn.kernels.contract import Capture
+from flaxattn.pipeline.batches import measure_for, raw_bytes, sides
 from flaxattn.pipeline.extraction import check_alike
-from flaxattn.pipeline.memory_estimate import measure_for, raw_bytes, sides
 from flaxattn.pipeline.online_moments import KINDS, OnlineMoments
 from flaxattn.pipeline.progress_reporter import ProgressReporter
 from flaxattn.pretrained import model_inputs

@@ -17,13 +17,19 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from flaxattn.corpus.bad_rows import ListedProblems, Problem, excerpt
-from flaxattn.corpus.input_files import InputFile, file_states, readable_paths, shared_mode
-from flaxattn.corpus.lines import FilePart, KeptOpen
+from flaxattn.corpus.input_files import (
+    FilePart,
+    InputFile,
+    KeptOpen,
+    file_states,
+    readable_paths,
+    shared_mode,
+)
 from flaxattn.corpus.rows import RowPlace
 from flaxattn.corpus.texts import Text, read_parts, read_texts, text_places
 from flaxattn.errors import InputError
 from flaxattn.files import remove_abandoned, written_whole
-from flaxattn.pipeline.memory_estimate import Measure, TextSize
+from flaxattn.pipeline.batches import Measure, TextSize
 from flaxattn.store.folder_lock import locked
 from flaxattn.store.job_plan import (
     PLAN,

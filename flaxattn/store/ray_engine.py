@@ -32,8 +32,8 @@ import jax.numpy as jnp
 from flaxattn import __version__
 from flaxattn.corpus.input_files import InputFile, absolute, readable_paths
 from flaxattn.errors import FlaxattnError, InputError, UnavailableError
+from flaxattn.pipeline.batches import measure_for
 from flaxattn.pipeline.extraction import Options
-from flaxattn.pipeline.memory_estimate import measure_for
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from flaxattn.errors import InputError
-from flaxattn.measures.compare_heads import Comparison
+from flaxattn.measures.compare_heads import ClaimRule, Comparison, HeadChange
 from flaxattn.measures.divergence import HeadDivergence, compare_traces
-from flaxattn.measures.head_change import ClaimRule, HeadChange
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.page_encoding import Blocks, Precision, visible

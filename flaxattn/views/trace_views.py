@@ -266,9 +266,9 @@ def compare_view(
     trace, the second, or the second less the first: more is blue, less is orange; the head level
     shows all three side by side, with one panel of numbers. A change of a head is claimed only
     where its interval over the texts supports it, by a rule that the page states
-    (`flaxattn.measures.head_change`). It has no neurons. Heads with weights that are NaN cannot be
-    compared, which the page says. The page of two stores, such as before and after training, is an
-    atlas: divergence, cosine, and the means of statistics that both hold.
+    (`flaxattn.measures.compare_heads`). It has no neurons. Heads with weights that are NaN cannot
+    be compared, which the page says. The page of two stores, such as before and after training, is
+    an atlas: divergence, cosine, and the means of statistics that both hold.
 
     >>> import numpy as np
     >>> import flaxattn as fa

@@ -25,7 +25,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.attention import attention
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import Bert, BertLayer
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.layers import FeedForward
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert

@@ -9,9 +9,8 @@ from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.attribution import faithfulness
-from flaxattn.attribution.explained_predictions import TokenScore, predictions
 from flaxattn.attribution.faithfulness import TokenAttributions
-from flaxattn.attribution.relevance import slopes_of
+from flaxattn.attribution.relevance import TokenScore, predictions, slopes_of
 from flaxattn.errors import InputError
 
 TEXTS = ["the cat is very sad .", "a cat is a cat , a b", "the d e f cat"]

@@ -23,7 +23,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.rotary import Rotary
+from flaxattn.models.positions import Rotary
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 NORMS = ("query_norm", "key_norm")

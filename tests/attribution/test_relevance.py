@@ -11,8 +11,13 @@ import pytest
 from small_decoders import write_decoder
 
 import flaxattn as fa
-from flaxattn.attribution.explained_predictions import TokenScore, predictions
-from flaxattn.attribution.relevance import iterate_relevance, recorded, slopes_of
+from flaxattn.attribution.relevance import (
+    TokenScore,
+    iterate_relevance,
+    predictions,
+    recorded,
+    slopes_of,
+)
 from flaxattn.errors import InputError
 
 TEXT, TARGET = "the cat is very sad .", "a b c d"

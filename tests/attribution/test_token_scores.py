@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.attribution.token_scores import MAP_KINDS
+from flaxattn.attribution.faithfulness import MAP_KINDS
 from flaxattn.errors import InputError
 from flaxattn.trace.trace import Trace
 

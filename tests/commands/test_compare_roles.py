@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.measures.compare_heads import Comparison
-from flaxattn.measures.role_changes import RolesOfBoth, role_lines
+from flaxattn.measures.compare_heads import Comparison, RolesOfBoth, role_lines
 from flaxattn.measures.role_tests import Test
 
 LENGTHS = (10, 11, 13, 10, 12, 14)

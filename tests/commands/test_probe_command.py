@@ -15,12 +15,12 @@ from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.errors import InputError
 from flaxattn.files import sha256_of
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.pretrained.from_pretrained import untrained
 from flaxattn.probes.governor_probe import Dependencies
 from flaxattn.probes.parsing_probe import attachment
 from flaxattn.probes.probe_file import load_probe
-from flaxattn.probes.word_maps import ROOT, word_maps
+from flaxattn.probes.word_records import ROOT, word_maps
 from flaxattn.views.page import Page
 
 FORMS = "a b c d e f g h the cat is very".split()

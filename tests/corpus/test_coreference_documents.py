@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.coreference_documents import (
+from flaxattn.corpus.mentions import (
     NOMINAL,
     PRONOUN,
     PROPER,

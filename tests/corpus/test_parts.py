@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flaxattn.corpus.bad_rows import ListedProblems
-from flaxattn.corpus.input_files import InputFile, find_inputs
-from flaxattn.corpus.lines import FilePart, KeptOpen
+from flaxattn.corpus.input_files import FilePart, InputFile, KeptOpen, find_inputs
 from flaxattn.corpus.rows import RowPlace
 from flaxattn.corpus.texts import Columns, Text, read_parts, read_texts, text_places
 

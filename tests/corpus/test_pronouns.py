@@ -5,7 +5,7 @@
 import pytest
 
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.pronouns import read_pronouns
+from flaxattn.corpus.mentions import read_pronouns
 from flaxattn.errors import InputError
 
 HEAD = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"

@@ -274,7 +274,7 @@ def test_files_that_are_none(write: Write, tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("flaxattn.corpus.lines.open", refuse, raising=False)
+    monkeypatch.setattr("flaxattn.corpus.input_files.open", refuse, raising=False)
     assert codes(write("shut.tsv", "a\n")) == (0, {"unreadable": 1})
 
 
@@ -286,7 +286,7 @@ def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flaxattn.corpus.lines.LONGEST", 100)
+    monkeypatch.setattr("flaxattn.corpus.input_files.LONGEST", 100)
     path = write("a.txt", "short\n" + "x" * 1000 + "\nlast\n")
     bad = BadRows("skip")
     assert [row.values["text"] for row in read_rows(path, None, bad)] == ["short", "last"]
@@ -303,7 +303,7 @@ def test_lines_around_one_that_is_too_long(
     path = write("a.txt", end.join(lines))
     whole = [(row.line, row.values["text"]) for row in read_rows(path, None, BadRows())]
     assert whole == list(enumerate(lines, 1))
-    monkeypatch.setattr("flaxattn.corpus.lines.LONGEST", 100)
+    monkeypatch.setattr("flaxattn.corpus.input_files.LONGEST", 100)
     bad = BadRows("skip")
     found = [(row.line, row.values["text"]) for row in read_rows(path, None, bad)]
     long = size + len(end) > 100

@@ -10,7 +10,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
-from flaxattn.corpus.text_pairs import read_text_pairs
+from flaxattn.corpus.texts import read_text_pairs
 
 VALUES = {
     **{word: n for n, word in enumerate("zero one two three four five six".split())},

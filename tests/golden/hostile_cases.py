@@ -305,13 +305,13 @@ def write_pronouns(form: str, folder: Path) -> Path:
 
 
 def read_pronouns(path: Path) -> Any:
-    from flaxattn.corpus import pronouns
+    from flaxattn.corpus import mentions
     from flaxattn.corpus.bad_rows import BadRows
 
-    found = list(pronouns.read_pronouns([path], path.stem, BadRows("skip")))
+    found = list(mentions.read_pronouns([path], path.stem, BadRows("skip")))
     for pronoun in found:
         assert all(0 <= a < b <= len(pronoun.text) for a, b in pronoun.candidates), pronoun
-    list(pronouns.read_pronouns([path], path.stem, BadRows("fail")))
+    list(mentions.read_pronouns([path], path.stem, BadRows("fail")))
     return found
 
 

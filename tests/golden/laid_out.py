@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import gathered
+from flaxattn.measures.scores import dense_values, gathered
 from flaxattn.measures.terms import terms_of
 from flaxattn.text.position_labels import Arc, PositionLabels
 

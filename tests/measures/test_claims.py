@@ -12,11 +12,11 @@ from flaxattn.measures.claims import (
     Claim,
     Evidence,
     claim_columns,
+    head_patterns,
     label_column,
     measure_claims,
     role_claims,
 )
-from flaxattn.measures.patterns import head_patterns
 from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec

@@ -14,11 +14,15 @@ import scipy.stats
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.measures.compare_heads import Comparison
+from flaxattn.measures.compare_heads import (
+    LEAST_DIVERGENCE,
+    ClaimRule,
+    Comparison,
+    PairedTexts,
+    role_changes,
+)
 from flaxattn.measures.divergence import cosine, jensen_shannon
-from flaxattn.measures.head_change import LEAST_DIVERGENCE, ClaimRule, PairedTexts
 from flaxattn.measures.head_measures import measure
-from flaxattn.measures.role_changes import role_changes
 from flaxattn.measures.significance import adjusted, bootstrap_interval, paired_test
 from flaxattn.pipeline.online_moments import Moments
 
@@ -286,7 +290,7 @@ def test_a_role_near_one_half_is_not_claimed_where_texts_disagree() -> None:
 
 def test_intervals_of_more_texts_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(drawn(n), drawn(100 + n)) for n in range(12)]
-    monkeypatch.setattr("flaxattn.measures.head_change._KEPT", 5)
+    monkeypatch.setattr("flaxattn.measures.compare_heads._KEPT", 5)
     for change in compared(pairs).changes():
         i, j = change.layer, change.head
         apart = [jensen_shannon(a[i, 0, j], b[i, 0, j]).mean() for a, b in pairs]

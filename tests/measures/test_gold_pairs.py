@@ -21,11 +21,11 @@ from flaxattn.measures.gold_pairs import (
     score_pairs,
     text_pairs,
 )
-from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.scores import dense_values
 from flaxattn.measures.specs import KeyRange, ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import terms_for
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies, governor_pairs
-from flaxattn.probes.word_maps import word_maps_of
+from flaxattn.probes.word_records import word_maps_of
 from flaxattn.text.position_labels import Arc, labels_of
 from flaxattn.trace.trace import Trace
 

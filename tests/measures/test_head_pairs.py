@@ -13,20 +13,18 @@ from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import bootstrap, entropy
 
 from flaxattn.kernels.dense import entropies
-from flaxattn.measures.head_pairs import (
+from flaxattn.measures.head_similarity import (
     BEGINNING,
     Pairs,
     beginning,
-    pair_divergences,
-    variability,
-    variability_interval,
-)
-from flaxattn.measures.head_similarity import (
     distances_of,
     head_distances,
     head_map,
     likeness_of,
+    pair_divergences,
     stress,
+    variability,
+    variability_interval,
 )
 from flaxattn.views.figures.plot_head_numbers import plot_head_map
 

@@ -17,9 +17,9 @@ from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator, Scores, scores_of
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
-from flaxattn.pipeline import labelled_texts
+from flaxattn.pipeline import tokenize_texts
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.text.position_labels import Arc, labels_of
 
 RELATIONS = ("nsubj", "obj", "amod")
@@ -125,8 +125,8 @@ def test_pairs_of_texts(bert, parity):
 @pytest.mark.slow
 def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypatch):
     """But draws of rare words, whose frequencies are those of a window."""
-    monkeypatch.setattr(labelled_texts, "WINDOW", 5)
-    monkeypatch.setattr(labelled_texts, "TOGETHER", 4)
+    monkeypatch.setattr(tokenize_texts, "WINDOW", 5)
+    monkeypatch.setattr(tokenize_texts, "TOGETHER", 4)
     subjects = [annotated_text(sentence) for sentence in sentences]
     seen = []
     reading = ReadingOptions(batch_tokens=64, watch=lambda _, count: seen.append(count))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.patterns import best_offset, head_patterns
+from flaxattn.measures.claims import best_offset, head_patterns
 from flaxattn.measures.role_tests import Test, facts, find_roles, highest_local
 from flaxattn.measures.scores import ScoreAccumulator, Scores, intervals, moments_of
 from flaxattn.measures.significance import adjusted, t_test

@@ -11,7 +11,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.kernels.attention import attention
-from flaxattn.measures.score_sums import NOTES, ScoreSums, dense_values
+from flaxattn.measures.scores import NOTES, ScoreSums, dense_values
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import terms_of
 from flaxattn.models.bert import Bert

@@ -8,7 +8,7 @@ import pytest
 
 from flaxattn.kernels import dense
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.measures.score_sums import capture_hints, dense_values, recorded_values
+from flaxattn.measures.scores import capture_hints, dense_values, recorded_values
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec, self_labels
 from flaxattn.measures.terms import terms_of
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import scores_of
+from flaxattn.measures.scores import dense_values, scores_of
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.terms import terms_of
 from flaxattn.trace.trace import Trace

@@ -9,12 +9,12 @@ from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.corpus.texts import Text, annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.divergence import jensen_shannon
-from flaxattn.measures.head_pairs import beginning, head_pairs
+from flaxattn.measures.head_similarity import beginning, head_pairs
 from flaxattn.measures.score_source import default_side, head_scores
 from flaxattn.measures.scores import scores_of
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.pipeline.extraction import extract
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 
 pytestmark = pytest.mark.slow
 

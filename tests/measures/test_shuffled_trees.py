@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.role_tests import Test, found_by_chance, shuffled
-from flaxattn.measures.score_sums import dense_values
+from flaxattn.measures.scores import dense_values
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import terms_of, tree_terms
 from flaxattn.text.position_labels import Arc

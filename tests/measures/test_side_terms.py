@@ -10,8 +10,7 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import Test, find_roles
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import ScoreAccumulator, scores_of
+from flaxattn.measures.scores import ScoreAccumulator, dense_values, scores_of
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import cross_terms, self_terms, side_terms, terms_of
 from flaxattn.trace.record import AttentionRecord

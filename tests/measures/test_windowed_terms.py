@@ -15,12 +15,11 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.measures.score_source import head_scores, store_source
-from flaxattn.measures.score_sums import dense_values
-from flaxattn.measures.scores import Scores, scores_of
+from flaxattn.measures.scores import Scores, dense_values, scores_of
 from flaxattn.measures.specs import CAUSAL, EVERY_KEY, KeyRange, ScoreOptions, ScoreSpec, ranges_of
 from flaxattn.measures.specs import WINDOW as LOCAL
 from flaxattn.measures.terms import by_layer, lifts_within, self_terms, terms_of, with_windows
-from flaxattn.models.modernbert_config import ModernBertConfig
+from flaxattn.models.encoder_config import ModernBertConfig
 
 TREE = ScoreOptions(relations=("nsubj", "obj", "amod"))
 LAYOUTS = {"single": laid_out.single(), "pair": laid_out.pair()}

@@ -17,7 +17,7 @@ import pytest
 from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.task_heads import architectures_of
 from flaxattn.trace import tensor_file
 

@@ -15,7 +15,7 @@ from small_encoders import byte_level, unigram, write_encoder
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert_config import BERT_VARIANTS, BertConfig
+from flaxattn.models.encoder_config import BERT_VARIANTS, BertConfig
 from flaxattn.pretrained.head_projections import output_projections
 from flaxattn.pretrained.model_directory import read_config
 from flaxattn.trace.tensor_file import TensorFiles, write

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.multi_head_attention import MultiHeadAttention
 from flaxattn.models.task_heads import BertForPreTraining, architectures_of
 from flaxattn.trace.record import AttentionRecord

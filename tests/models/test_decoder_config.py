@@ -11,7 +11,7 @@ import pytest
 from flaxattn.errors import CheckpointError
 from flaxattn.models.decoder_config import DecoderConfig
 from flaxattn.models.decoder_types import OWN, TYPES
-from flaxattn.models.rotary import Rotary
+from flaxattn.models.positions import Rotary
 
 PUBLISHED = sorted(set(TYPES) - {OWN})
 SMALL = {

@@ -17,7 +17,7 @@ from rounding import assert_equal_but_rounding
 
 import flaxattn as fa
 from flaxattn.models.decoder import architectures
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import GPT2Config
 from flaxattn.pretrained import model_directory
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles

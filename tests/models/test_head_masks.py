@@ -19,12 +19,11 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.gpt2_config import GPT2Config
-from flaxattn.models.rnn_config import RnnConfig
+from flaxattn.models.decoder_config import GPT2Config
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.seq2seq import Seq2SeqLM
-from flaxattn.models.seq2seq_config import Seq2SeqConfig
+from flaxattn.models.seq2seq_config import RnnConfig, Seq2SeqConfig
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained

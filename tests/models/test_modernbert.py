@@ -19,9 +19,9 @@ from small_models import drawn
 from flaxattn.errors import CheckpointError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.models.config_base import FULL, SLIDING
+from flaxattn.models.encoder_config import ModernBertConfig
 from flaxattn.models.modernbert import ModernBert
-from flaxattn.models.modernbert_config import ModernBertConfig
-from flaxattn.models.rotary import Rotary
+from flaxattn.models.positions import Rotary
 from flaxattn.models.task_heads import ModernBertForSequenceClassification
 from flaxattn.pretrained.pretrained_model import record_only
 from flaxattn.trace.trace import Trace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 
 CONFIG = BertConfig(
     vocab_size=64,

@@ -14,11 +14,11 @@ from small_models import with_nan
 import flaxattn as fa
 from flaxattn.corpus.texts import Text, plain_texts
 from flaxattn.errors import InputError
-from flaxattn.measures.head_pairs import head_pairs
+from flaxattn.measures.head_similarity import head_pairs
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.specs import ScoreOptions
 from flaxattn.pipeline.extraction import Options, extract_shards
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 
 CAPTURES = {
     "weights": fa.Capture(weights=True),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flaxattn.pipeline.memory_estimate import memory_needed, memory_sentence
+from flaxattn.pipeline.batches import memory_needed, memory_sentence
 
 UNITS = {"MB": 1e6, "GB": 1e9}
 OF_TESTS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # eight devices, less compiled

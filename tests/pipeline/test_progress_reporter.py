@@ -16,7 +16,7 @@ from flaxattn.pipeline.progress_reporter import (
     duration,
     show_progress,
 )
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 
 
 class Terminal(io.StringIO):

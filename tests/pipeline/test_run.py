@@ -14,12 +14,12 @@ import flaxattn as fa
 from flaxattn.corpus.dependency_trees import Sentence, Word
 from flaxattn.corpus.texts import plain_texts
 from flaxattn.errors import UnavailableError
-from flaxattn.measures.head_pairs import head_pairs
+from flaxattn.measures.head_similarity import head_pairs
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.specs import ScoreOptions
-from flaxattn.pipeline.reading_options import ReadingOptions
 from flaxattn.pipeline.run import run_program
 from flaxattn.pipeline.task_predictions import head_outputs
+from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.probes.head_probe import word_states
 
 TEXTS = ["a b", "the cat a b c", "h e", "a", "d e f g h", "the b c", "a b c", "b"]

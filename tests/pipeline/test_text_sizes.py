@@ -13,7 +13,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
-from flaxattn.pipeline.memory_estimate import TextSize, measure_for, raw_bytes, sides
+from flaxattn.pipeline.batches import TextSize, measure_for, raw_bytes, sides
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.model_fingerprint import mark
 

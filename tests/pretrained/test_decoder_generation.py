@@ -15,7 +15,7 @@ from small_models import drawn
 import flaxattn as fa
 from flaxattn.models.decoder import DecoderLM
 from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.rotary import Rotary
+from flaxattn.models.positions import Rotary
 from flaxattn.pretrained import decoding_settings, generation
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 

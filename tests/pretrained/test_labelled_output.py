@@ -12,7 +12,7 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.models.losses import classifier_loss, head_loss, mean_cross_entropy, next_token_loss
+from flaxattn.models.outputs import classifier_loss, head_loss, mean_cross_entropy, next_token_loss
 
 TEXTS = ["the cat is very sad , .", "a b c"]
 IDS = np.array([[2, 5, 6, 7, 3], [2, 9, 8, 3, 0]], np.int32)

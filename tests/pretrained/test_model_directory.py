@@ -26,7 +26,7 @@ import safetensors.numpy
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.task_heads import architectures_of
 from flaxattn.pretrained import model_directory
 from flaxattn.pretrained.encoder_names import BERT

@@ -19,10 +19,10 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.bert_config import BertConfig
 from flaxattn.models.config_base import pruned_from_hf, pruned_to_hf
 from flaxattn.models.decoder import DecoderLM
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import GPT2Config
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.models.task_heads import BertForSequenceClassification

@@ -16,7 +16,7 @@ import flaxattn as fa
 from flaxattn.cli import app
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.models.t5_config import LONGEST, T5Config
+from flaxattn.models.seq2seq_config import LONGEST, T5Config
 from flaxattn.trace.tensor_file import TensorFiles, write
 from flaxattn.train.translation import batch_totals, loss_function
 from flaxattn.train.translation_data import TranslationBatch

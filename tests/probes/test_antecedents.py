@@ -5,8 +5,8 @@
 import numpy as np
 import pytest
 
-from flaxattn.corpus.coreference_documents import Document, DocumentWord, Mention
-from flaxattn.probes.mention_resolution import (
+from flaxattn.corpus.mentions import Document, DocumentWord, Mention
+from flaxattn.probes.head_coreference import (
     FROM_MENTION,
     HEAD_WORD,
     NEAREST,

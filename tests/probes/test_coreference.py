@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.probes.mention_resolution import (
+from flaxattn.probes.head_coreference import (
     FIRST,
     FROM_MENTION,
     NEAREST,

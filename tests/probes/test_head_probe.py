@@ -7,8 +7,8 @@ import pytest
 
 import flaxattn as fa
 from flaxattn.corpus.bad_rows import BadRows
-from flaxattn.corpus.coreference_documents import read_documents
 from flaxattn.corpus.dependency_trees import Sentence, Word
+from flaxattn.corpus.mentions import read_documents
 from flaxattn.corpus.texts import annotated_text
 from flaxattn.errors import InputError
 from flaxattn.measures.head_roles import Test
@@ -16,12 +16,11 @@ from flaxattn.measures.role_tests import find_roles
 from flaxattn.measures.score_source import head_scores
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import PAPER_RELATIONS, ScoreOptions
-from flaxattn.pipeline.labelled_texts import windows
-from flaxattn.pipeline.reading_options import ReadingOptions
+from flaxattn.pipeline.tokenize_texts import ReadingOptions, windows
 from flaxattn.probes.governor_probe import Dependencies
 from flaxattn.probes.head_probe import word_states
 from flaxattn.probes.structural_probe import Fitting, structural_scores
-from flaxattn.probes.word_maps import word_maps
+from flaxattn.probes.word_records import word_maps
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from flaxattn.probes.label_probe import (
     word_labels,
 )
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.word_states import WordStates, tree_metric
+from flaxattn.probes.word_records import WordStates, tree_metric
 
 TAGS = ("NOUN", "VERB", "ADJ")
 WIDE = 6

@@ -21,7 +21,7 @@ from flaxattn.probes.parsing_probe import (
     judge_parsing,
 )
 from flaxattn.probes.probe_file import load_probe, save_probe
-from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps
+from flaxattn.probes.word_records import ROOT, UNKNOWN, WordMaps
 
 
 def random_tree(count, rng):

@@ -12,7 +12,7 @@ from flaxattn import cli
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import read_sentences
 from flaxattn.probes.governor_probe import Watched, arc_weights
-from flaxattn.probes.word_maps import word_maps
+from flaxattn.probes.word_records import word_maps
 from flaxattn.views.page import Page
 
 FORMS = "a b c the cat is very sad , .".split()

@@ -23,8 +23,8 @@ from flaxattn.probes.structural_probe import (
     judge_structural,
     structural_scores,
 )
-from flaxattn.probes.word_maps import ROOT
-from flaxattn.probes.word_states import (
+from flaxattn.probes.word_records import (
+    ROOT,
     WordStates,
     chain_metric,
     control_metric,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flaxattn.measures.gold_pairs import HIT, MISS, UNJUDGED, GoldPair
-from flaxattn.probes.mention_resolution import (
+from flaxattn.probes.head_coreference import (
     FROM_MENTION,
     TO_MENTION,
     JudgedMention,

@@ -15,7 +15,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.probes.governor_probe import FROM_GOVERNOR, TO_GOVERNOR, Dependencies
-from flaxattn.probes.word_maps import ROOT, UNKNOWN, WordMaps, word_maps_of
+from flaxattn.probes.word_records import ROOT, UNKNOWN, WordMaps, word_maps_of
 from flaxattn.text.position_labels import Arc
 
 

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import strategies as st
 
 from flaxattn.corpus.bad_rows import Problem
-from flaxattn.corpus.input_files import InputFile, find_inputs, fingerprint
-from flaxattn.corpus.lines import KeptOpen
+from flaxattn.corpus.input_files import InputFile, KeptOpen, find_inputs, fingerprint
 from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.pipeline.memory_estimate import TextSize
+from flaxattn.pipeline.batches import TextSize
 from flaxattn.store.job_plan import JobPlan, Settings, read_plan, write_sum
 from flaxattn.store.make_plan import Corpus, make_plan, measured_texts, prepare, shard_texts
 from flaxattn.store.model_fingerprint import ModelFingerprint

@@ -15,8 +15,8 @@ import store_cases as cases
 
 import flaxattn as fa
 from flaxattn.cli import main
-from flaxattn.corpus.safe_text import csv_cell, printable, safe_name
 from flaxattn.errors import CheckpointError, InputError, StoreError
+from flaxattn.files import csv_cell, printable, safe_name
 from flaxattn.store.export import export
 from flaxattn.store.merge_stores import merge
 from flaxattn.store.open_store import Store

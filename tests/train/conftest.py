@@ -14,7 +14,7 @@ import pytest
 
 from flaxattn.files import sha256_of
 from flaxattn.models.bert import Bert
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.pretrained import model_directory
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train.corpus import COLUMNS, INDEX, Column, TokenCorpus

@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.task_heads import BertForSequenceClassification
 from flaxattn.train import gates
 from flaxattn.train.optimizers import decays, faster

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import GPT2Config
 from flaxattn.models.parameter_shardings import state_shardings
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe, train_wordpiece

@@ -19,8 +19,7 @@ from small_decoders import BOS, EOS, write_decoder
 import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.decoder_config import DecoderConfig
-from flaxattn.models.gpt2_config import GPT2Config
+from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import decoder_update_bytes, train_lm

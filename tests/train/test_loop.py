@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import CheckpointError, InputError, StopRequestedError
-from flaxattn.models.losses import cross_entropy
+from flaxattn.models.outputs import cross_entropy
 from flaxattn.train import loop
 from flaxattn.train.optimizers import bert_adamw
 from flaxattn.train.recipe import Recipe

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.task_heads import BertForSequenceClassification
 from flaxattn.train import predictions
 from flaxattn.train.glue_data import EncodedExamples

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from flaxattn.errors import CheckpointError, UnavailableError, WriteError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.train import report
 from flaxattn.train.recipe import Recipe
 from flaxattn.train.report import Reporter, read_metrics

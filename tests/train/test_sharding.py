@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from flaxattn.errors import InputError
-from flaxattn.models.bert_config import BertConfig
+from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.parameter_shardings import RULES, state_shardings
 from flaxattn.models.task_heads import BertForPreTraining
 from flaxattn.train.optimizers import bert_adamw
