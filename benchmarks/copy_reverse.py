@@ -26,7 +26,7 @@ import numpy as np
 
 import flaxattn as fa
 from flaxattn.pipeline.allocator import keep_freed_memory
-from flaxattn.pretrained.translation_batches import translate
+from flaxattn.pretrained.pretrained_seq2seq import translate
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 from flaxattn.train.translation import train_translation

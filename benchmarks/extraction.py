@@ -200,7 +200,7 @@ def plan(options, texts, folder):
     import pyarrow.parquet as pq
 
     import flaxattn as fa
-    from flaxattn.store.job import Watcher
+    from flaxattn.store.extract_to import Watcher
 
     class BegunError(Exception):
         pass

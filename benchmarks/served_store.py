@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from flaxattn.corpus.texts import Text
-from flaxattn.store.shard_writer import write_shard
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.trace.trace import Trace
 
 PER_SHARD, TOKENS = 1000, 16

@@ -28,7 +28,7 @@ import numpy as np
 
 import flaxattn as fa
 from flaxattn.corpus.texts import Text
-from flaxattn.store.shard_writer import write_shard
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 

@@ -66,11 +66,11 @@ if TYPE_CHECKING:
     from flaxattn.pipeline.task_predictions import answer_question as answer_question
     from flaxattn.pipeline.task_predictions import classify as classify
     from flaxattn.pipeline.tokenize_texts import ReadingOptions as ReadingOptions
-    from flaxattn.pretrained.fill_mask import fill_mask as fill_mask
     from flaxattn.pretrained.from_pretrained import from_pretrained as from_pretrained
     from flaxattn.pretrained.from_pretrained import untrained as untrained
     from flaxattn.pretrained.head_projections import head_projections as head_projections
     from flaxattn.pretrained.pretrained_model import Pretrained as Pretrained
+    from flaxattn.pretrained.token_probabilities import fill_mask as fill_mask
     from flaxattn.probes.head_coreference import head_coreference as head_coreference
     from flaxattn.probes.head_probe import apply_probe as apply_probe
     from flaxattn.probes.head_probe import head_probe as head_probe
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from flaxattn.reports.weights import weights as weights
     from flaxattn.store.extract_to import extract_to as extract_to
     from flaxattn.store.open_store import open_store as open_store
-    from flaxattn.trace.inseq import from_inseq as from_inseq
     from flaxattn.trace.other_libraries import from_huggingface as from_huggingface
+    from flaxattn.trace.other_libraries import from_inseq as from_inseq
     from flaxattn.trace.other_libraries import from_transformer_lens as from_transformer_lens
     from flaxattn.trace.trace import Trace as Trace
     from flaxattn.views.figures.figure_style import save_figure as save_figure
@@ -176,9 +176,9 @@ _HOMES = {
     "extract_to": "flaxattn.store.extract_to",
     "faithfulness": "flaxattn.attribution.faithfulness",
     "faithfulness_report": "flaxattn.reports.faithfulness",
-    "fill_mask": "flaxattn.pretrained.fill_mask",
+    "fill_mask": "flaxattn.pretrained.token_probabilities",
     "from_huggingface": "flaxattn.trace.other_libraries",
-    "from_inseq": "flaxattn.trace.inseq",
+    "from_inseq": "flaxattn.trace.other_libraries",
     "from_pretrained": "flaxattn.pretrained.from_pretrained",
     "from_transformer_lens": "flaxattn.trace.other_libraries",
     "head_circuits": "flaxattn.attribution.head_circuits",

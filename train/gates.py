@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from flaxattn.errors import InputError
 from flaxattn.models.encoder_config import BertConfig, EncoderConfig
-from flaxattn.pretrained.pruning import pruned_config, pruned_parameters
+from flaxattn.pretrained.pretrained_model import pruned_config, pruned_parameters
 from flaxattn.train.state import Params
 
 NAME = "head_gates"

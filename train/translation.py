@@ -29,8 +29,7 @@ from flaxattn.models.rnn import RnnLM
 from flaxattn.models.seq2seq import Seq2SeqLM, shifted_right
 from flaxattn.models.seq2seq_config import RnnConfig, Seq2SeqConfig
 from flaxattn.pretrained import model_directory
-from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
-from flaxattn.pretrained.translation_batches import generate_targets
+from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq, generate_targets
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import EOS, PAD
 from flaxattn.train import loop

@@ -37,11 +37,11 @@ from flaxattn.pretrained.head_projections import (
 )
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.model_types import MASKED_LM
-from flaxattn.pretrained.next_tokens import next_targets, ranked
 from flaxattn.pretrained.nonfinite_error import refusal
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.pretrained.pretrained_model import Pretrained, tokens_of
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
+from flaxattn.pretrained.token_probabilities import next_targets, ranked
 from flaxattn.text.text_lists import text_list
 from flaxattn.trace.token_predictions import LogitLens, Predictions
 from flaxattn.trace.trace import Trace

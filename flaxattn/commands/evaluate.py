@@ -195,7 +195,7 @@ def _alignment_error(
     if alignment is not None:
         found = [read_pharaoh(line)[0] for line in read_texts(alignment)]
     elif model is not None and source is not None and reference is not None:
-        from flaxattn.pretrained.translation_batches import traced
+        from flaxattn.pretrained.pretrained_seq2seq import traced
 
         texts, targets = read_texts(source), read_texts(reference)
         if not len(texts) == len(targets) == len(right):

@@ -34,7 +34,7 @@ from flaxattn.errors import InputError, StopRequestedError
 
 if TYPE_CHECKING:
     from flaxattn.kernels.contract import Capture
-    from flaxattn.store.job import JobReport
+    from flaxattn.store.extract_to import JobReport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,8 +205,7 @@ def extract(
     dtypes = (dtype, vector_dtype)
     wanted = _captured(fields, stats, layers=layers, heads=heads, dtypes=dtypes)
     from flaxattn.pipeline.progress_reporter import ProgressReporter
-    from flaxattn.store.extract_to import extract_to
-    from flaxattn.store.job import ExtractionProgress
+    from flaxattn.store.extract_to import ExtractionProgress, extract_to
 
     ray.leave_accelerators()
     with _stoppable(), ProgressReporter(delay=0, pause=_PAUSE) as progress:

@@ -26,7 +26,7 @@ from flaxattn.errors import InputError
 from flaxattn.files import printable
 
 if TYPE_CHECKING:
-    from flaxattn.pretrained.fill_mask import Filling
+    from flaxattn.pretrained.token_probabilities import Filling
 
 
 MODEL = "tiny-bert"
@@ -57,8 +57,8 @@ def fill_mask(
     """
     page = requested_page(view, out)
     lines = named_texts(texts, files, is_text)
-    from flaxattn.pretrained.fill_mask import fill_mask as fill
     from flaxattn.pretrained.from_pretrained import from_pretrained
+    from flaxattn.pretrained.token_probabilities import fill_mask as fill
 
     loaded = from_pretrained(model)
     mask = getattr(loaded.tokenizer, "mask_token", "")

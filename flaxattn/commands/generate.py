@@ -25,7 +25,7 @@ from flaxattn.errors import InputError
 
 if TYPE_CHECKING:
     from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
-    from flaxattn.text.chat_template import Chat
+    from flaxattn.text.tokenizer_files import Chat
     from flaxattn.trace.trace import Trace
 
 MODEL = "tiny-gpt2"

@@ -76,7 +76,7 @@ def lens(
     from flaxattn.commands.text_arguments import cost, progress
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.store.model_fingerprint import mark
+    from flaxattn.store.plan import mark
 
     _check_places(out, figure)
     corpus = read_corpus(inputs, (text_column, pair_column, None), limit, on_error)

@@ -108,7 +108,7 @@ class ReportRun:
         They are those of standard input, which is kept beside it, and of the stores that it reads.
         """
         from flaxattn.corpus.input_files import kept_inputs, shared_mode
-        from flaxattn.store.shard_writer import mode_of_texts
+        from flaxattn.store.commit_shards import mode_of_texts
 
         mode = shared_mode(kept_inputs(self.path))
         return functools.reduce(operator.and_, map(mode_of_texts, self.stores), mode)

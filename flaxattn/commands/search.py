@@ -87,8 +87,7 @@ def build(
     from flaxattn.measures.search import check_family, index_capture
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.store.extract_to import extract_to
-    from flaxattn.store.job import ExtractionProgress
+    from flaxattn.store.extract_to import ExtractionProgress, extract_to
 
     capture = index_capture(kind, numbers(layers, "--layers") or ())
     with ProgressReporter(delay=0) as progress:

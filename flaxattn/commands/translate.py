@@ -154,11 +154,11 @@ def translated(
     settings: dict[str, Any],
 ) -> list[str]:
     """The lines to print."""
-    from flaxattn.pretrained import translation_batches
+    from flaxattn.pretrained import pretrained_seq2seq
 
     texts = [text for _, text in lines]
     with named(lines):
-        found = translation_batches.translate(
+        found = pretrained_seq2seq.translate(
             model, texts, batch=batch, truncate=truncate, on_done=on_done, **settings
         )
     if settings.get("num_return_sequences", 1) == 1:
@@ -180,15 +180,15 @@ def _aligned(
 ) -> list[str]:
     """The lines to print: a translation, a tab, and its alignment."""
     from flaxattn.measures.word_alignment import pharaoh, word_alignment
-    from flaxattn.pretrained import translation_batches
+    from flaxattn.pretrained import pretrained_seq2seq
 
     texts = [text for _, text in lines]
     filled = [number for number, text in enumerate(texts) if text.strip()]
     on_done(len(texts) - len(filled))
     some = [texts[number] for number in filled]
     with named(lines):
-        translation_batches.encode(model, some, truncate, filled)  # names the line that is too long
-        found = translation_batches.traced(
+        pretrained_seq2seq.encode(model, some, truncate, filled)  # names the line that is too long
+        found = pretrained_seq2seq.traced(
             model, some, batch=batch, truncate=truncate, on_done=on_done, **settings
         )
     written = ["\t"] * len(texts)
@@ -225,7 +225,7 @@ def _write_view(
 @contextlib.contextmanager
 def named(lines: Sequence[tuple[str, str]]) -> Iterator[None]:
     """Call a source that cannot be read by its file and line."""
-    from flaxattn.pretrained.translation_batches import SourceError
+    from flaxattn.pretrained.pretrained_seq2seq import SourceError
     from flaxattn.text.tokenizer_files import shortened
 
     try:

@@ -104,8 +104,7 @@ def pairs_of(
     ids: Sequence[str] | None,
 ) -> Iterator[tuple[int | None, tuple[Any, Any]]]:
     """Yield the pairs to compare: two stores or two files, or the same text of both."""
-    from flaxattn.store.find_texts import example_of
-    from flaxattn.store.open_store import open_store
+    from flaxattn.store.open_store import example_of, open_store
     from flaxattn.trace.trace import Trace
 
     if kind == "trace" and ids:
@@ -395,8 +394,7 @@ def _stored(
     path: str, examples: Sequence[int] | None, names: Sequence[str] | None
 ) -> Iterator[tuple[int | None, "Trace"]]:
     """Texts of a store; the first by default."""
-    from flaxattn.store.find_texts import example_of
-    from flaxattn.store.open_store import open_store
+    from flaxattn.store.open_store import example_of, open_store
 
     store = open_store(path)
     wanted = [store.shard_of(number)[0] for number in examples or ()]

@@ -3,7 +3,7 @@
 """Sentences with a dependency tree, out of CoNLL-U files: words, their tags, governors, relations.
 
 The package `conllu` reads the fields; what makes them a tree over a text is checked here.
-`flaxattn.text.token_spans` maps words to the tokens of a model.
+`flaxattn.text.tokens` maps words to the tokens of a model.
 """
 
 import itertools

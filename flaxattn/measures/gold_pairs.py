@@ -33,7 +33,7 @@ from flaxattn.measures.specs import (
 from flaxattn.measures.terms import terms_for
 from flaxattn.pipeline.tokenize_texts import ReadingOptions, label_texts, offsets_in, with_tree
 from flaxattn.text.position_labels import PositionLabels, labels_of
-from flaxattn.text.token_spans import PlaceError
+from flaxattn.text.tokens import PlaceError
 from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 

@@ -22,8 +22,7 @@ from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.pipeline.online_moments import Moments
 from flaxattn.pretrained.nonfinite_error import first_nonfinite, nonfinite_error
-from flaxattn.trace.nonfinite import count_nonfinite, with_lse
-from flaxattn.trace.record import AttentionRecord, layer_weights
+from flaxattn.trace.record import AttentionRecord, count_nonfinite, layer_weights, with_lse
 from flaxattn.trace.result_table import ResultTable, columns_of
 from flaxattn.trace.trace import Trace
 

@@ -65,10 +65,9 @@ from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.open_store import Store
 from flaxattn.text.position_labels import PositionLabels, labels_of
-from flaxattn.text.token_spans import PlaceError
+from flaxattn.text.tokens import PlaceError
 from flaxattn.trace.record import AttentionRecord, layer_weights
-from flaxattn.trace.trace import Trace
-from flaxattn.trace.trace_file import capture_from_json
+from flaxattn.trace.trace import Trace, capture_from_json
 
 
 def default_side(model: Pretrained, requested: str | None = None) -> str:

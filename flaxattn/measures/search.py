@@ -28,12 +28,12 @@ from flaxattn.pretrained.pretrained_encoders import PretrainedBert, PretrainedT5
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import write_texts
 from flaxattn.store.extract_to import OPTIONS, extract_to
-from flaxattn.store.model_fingerprint import mark
 from flaxattn.store.open_store import Store, as_float32, open_store
+from flaxattn.store.plan import mark
 from flaxattn.store.shard import Shard
 from flaxattn.store.store_layout import OF_LAYERS, TEXTS, TOKENS
 from flaxattn.text.text_lists import text_list
-from flaxattn.text.token_spans import positions_of_words
+from flaxattn.text.tokens import positions_of_words
 from flaxattn.trace.trace import Trace
 
 # Hidden states of large models and of T5 exceed the range of float16.

@@ -34,8 +34,8 @@ from flaxattn.pretrained.pretrained_encoders import (
     PretrainedT5Encoder,
 )
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokens import Reader
 
 _ITEM = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1}
 _FLOAT = 4

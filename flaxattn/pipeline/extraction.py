@@ -33,7 +33,7 @@ from flaxattn.pretrained.nonfinite_error import check_dtype
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.text.text_lists import paired_lists
-from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokens import Reader
 from flaxattn.trace.record import SIDES, AttentionRecord
 from flaxattn.trace.trace import Trace
 

@@ -35,8 +35,14 @@ from flaxattn.pipeline.tokenize_texts import describe_range
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.nonfinite_error import Place, first_nonfinite, nonfinite_error, refusal
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.trace.nonfinite import NonFinite, count_nonfinite, with_lse, without_added_lse
-from flaxattn.trace.record import SIDES, AttentionRecord
+from flaxattn.trace.record import (
+    SIDES,
+    AttentionRecord,
+    NonFinite,
+    count_nonfinite,
+    with_lse,
+    without_added_lse,
+)
 from flaxattn.trace.trace import Trace
 
 Sides = dict[str, AttentionRecord]

@@ -31,7 +31,7 @@ from flaxattn.pipeline.progress_reporter import Watch, show_progress
 from flaxattn.pretrained.model_inputs import TokenizedTexts
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.text.position_labels import Arc, PositionLabels, labels_of
-from flaxattn.text.token_spans import positions_of_words, token_spans
+from flaxattn.text.tokens import positions_of_words, token_spans
 from flaxattn.trace.trace import Trace
 
 

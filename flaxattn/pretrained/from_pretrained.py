@@ -37,8 +37,8 @@ from flaxattn.pretrained.pretrained_encoders import (
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.pretrained.pretrained_seq2seq import PretrainedSeq2Seq
 from flaxattn.pretrained.sentence_modules import SentenceModules
-from flaxattn.text.token_batch import Reader
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokens import Reader
 from flaxattn.text.transformers_tokenizer import PythonTokenizer, open_tokenizer
 from flaxattn.trace.tensor_file import TensorFiles, saved_beside
 

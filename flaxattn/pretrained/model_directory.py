@@ -34,13 +34,12 @@ from flaxattn.models.encoder_config import BertConfig
 from flaxattn.models.layers import ACTIVATIONS
 from flaxattn.models.parameter_shardings import parameter_sharding, usable_mesh
 from flaxattn.models.seq2seq_config import RnnConfig, T5Config
-from flaxattn.pretrained import checkpoint_match, sentence_modules
-from flaxattn.pretrained.checkpoint_match import CheckpointMatch
+from flaxattn.pretrained import name_tables, sentence_modules
 from flaxattn.pretrained.encoder_names import with_frequencies
 from flaxattn.pretrained.model_types import CONFIGS, NOT_COVERED, ModelConfig, family_of
-from flaxattn.pretrained.name_tables import Family, NameRow, Part
+from flaxattn.pretrained.name_tables import CheckpointMatch, Family, NameRow, Part
 from flaxattn.pretrained.seq2seq_names import ties_output
-from flaxattn.text.token_batch import Reader
+from flaxattn.text.tokens import Reader
 from flaxattn.trace import tensor_file
 from flaxattn.trace.tensor_file import TensorFiles
 
@@ -332,11 +331,9 @@ def _matched(
     config: ModelConfig = module.config
     family = family_of(config)
     found = family.canonical(files.shapes, config)
-    checkpoint_match.check_layers(
-        files, found, family, config
-    )  # before anything is made for each layer
+    name_tables.check_layers(files, found, family, config)  # before anything is made for each layer
     rows = family.rows_of(_parameter_shapes(module), config)
-    report = checkpoint_match.compare(files, found, rows, family, config, compare_tied=compare_tied)
+    report = name_tables.compare(files, found, rows, family, config, compare_tied=compare_tied)
     numbered = {path: family.numbered(row, config) for path, row in rows.items()}
     held = {p: [found[name] for name in names if name in found] for p, names in numbered.items()}
     for name in {name for names in held.values() for name in names}:
@@ -491,7 +488,7 @@ def _warn(files: TensorFiles, report: CheckpointMatch, family: Family) -> None:
             UserWarning,
             stacklevel=4,
         )
-    if strange := checkpoint_match.strange(report, family):
+    if strange := name_tables.strange(report, family):
         warnings.warn(
             f"{files.directory} holds tensors that no {family.name} has: {', '.join(strange)}. "
             "They are not used.",

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The error for a model whose numbers are NaN or infinite: layer, head, text and parameter.
 
-Counting them on the device is `flaxattn.trace.nonfinite`'s.
+Counting them on the device is `flaxattn.trace.record`'s.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture
-from flaxattn.trace.nonfinite import NonFinite
+from flaxattn.trace.record import NonFinite
 
 _GO_ON = "correct the model, or pass allow_nonfinite=True to leave their cells blank"
 

@@ -19,12 +19,17 @@ from flaxattn.models import positions
 from flaxattn.models.bert import default_positions
 from flaxattn.models.encoder_config import EncoderConfig
 from flaxattn.pretrained import model_inputs
-from flaxattn.pretrained.labelled_output import answered, check_label_names
 from flaxattn.pretrained.model_inputs import TokenizedTexts
-from flaxattn.pretrained.pretrained_model import Pretrained, SourceReader, run
+from flaxattn.pretrained.pretrained_model import (
+    Pretrained,
+    SourceReader,
+    answered,
+    check_label_names,
+    run,
+)
 from flaxattn.text.text_lists import text_list
-from flaxattn.text.token_batch import TokenBatch
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokens import TokenBatch
 from flaxattn.trace.trace import Trace
 
 # Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=SEPARATOR).

@@ -37,7 +37,7 @@ from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.probes.governor_probe import HeadCounts
 from flaxattn.probes.word_records import between_words, whole_maps
-from flaxattn.text.token_spans import positions_of_words
+from flaxattn.text.tokens import positions_of_words
 from flaxattn.trace.record import layer_weights
 
 FROM_MENTION = "from mention"

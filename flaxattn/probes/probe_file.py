@@ -23,7 +23,7 @@ from flaxattn.probes.label_probe import LabelProbe
 from flaxattn.probes.parsing_probe import ParsingProbe
 from flaxattn.probes.structural_probe import StructuralProbe
 from flaxattn.trace.tensor_file import digest
-from flaxattn.trace.trace_file import FileKind, packed, unpacked
+from flaxattn.trace.trace import FileKind, packed, unpacked
 
 FORMAT = 1
 _KIND = FileKind(

@@ -18,7 +18,7 @@ from flaxattn.reports.report import (
     figure_file,
     table_file,
 )
-from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.plan import mark
 from flaxattn.views.figures.plot_circuits import plot_circuits, plot_composition
 
 

@@ -28,7 +28,7 @@ from flaxattn.reports.evidence import (
     report_page,
 )
 from flaxattn.reports.report import EVIDENCE, PAIRS, Report, columns_bytes, figure_file, table_file
-from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.plan import mark
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_interventions import plot_patch_effects
 from flaxattn.views.page import Page

@@ -16,8 +16,8 @@ import numpy as np
 from flaxattn.errors import InputError
 from flaxattn.files import csv_cell, safe_name, written_whole
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
+from flaxattn.store.commit_shards import mode_of_texts
 from flaxattn.store.open_store import Store, as_float32
-from flaxattn.store.shard_writer import mode_of_texts
 from flaxattn.store.store_layout import TEXTS
 from flaxattn.trace.record import FIELDS, AttentionRecord
 from flaxattn.trace.trace import Trace

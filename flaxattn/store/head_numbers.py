@@ -14,8 +14,7 @@ import pyarrow as pa
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.store.find_texts import Watch, row_groups, texts_with
-from flaxattn.store.open_store import Store
+from flaxattn.store.open_store import Store, Watch, row_groups, texts_with
 from flaxattn.store.seals import consistent
 from flaxattn.store.shard_tables import NO_MEAN
 from flaxattn.store.store_layout import HEADS

@@ -15,9 +15,7 @@ from typing import NamedTuple
 from flaxattn.errors import InputError, StoreError
 from flaxattn.files import existing_part, file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.store.open_store import Store
-from flaxattn.store.seals import read_manifest
-from flaxattn.store.shard_writer import (
+from flaxattn.store.commit_shards import (
     flush,
     flush_folders,
     list_problems,
@@ -25,6 +23,8 @@ from flaxattn.store.shard_writer import (
     named,
     parted,
 )
+from flaxattn.store.open_store import Store
+from flaxattn.store.seals import read_manifest
 from flaxattn.store.store_layout import (
     ERRORS,
     MANIFEST,

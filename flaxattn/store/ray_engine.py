@@ -36,12 +36,9 @@ from flaxattn.pipeline.batches import measure_for
 from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import from_pretrained
-from flaxattn.store.commit_shards import Commit, StoreWork, commit_shards
-from flaxattn.store.job_plan import PLAN, JobPlan, read_plan
-from flaxattn.store.make_plan import Corpus
-from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.commit_shards import Commit, ShardReport, StoreWork, commit_shards
+from flaxattn.store.plan import PLAN, Corpus, JobPlan, mark, read_plan
 from flaxattn.store.seals import read_manifest
-from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.store_layout import shard_folder
 from flaxattn.trace.tensor_file import read_json
 

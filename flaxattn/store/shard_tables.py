@@ -25,7 +25,7 @@ from flaxattn.corpus.dependency_trees import NO_GOVERNOR
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError
 from flaxattn.store.store_layout import OF_LAYERS, OF_MAPS, TokenSides, head_count, places, rows_of
-from flaxattn.text.token_spans import positions_of_words
+from flaxattn.text.tokens import positions_of_words
 from flaxattn.trace.record import FIELDS, AttentionRecord, SlidingWindow
 from flaxattn.trace.trace import Trace
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from flaxattn.errors import StoreError
 from flaxattn.files import file_inside
 from flaxattn.pipeline.progress_reporter import Watch, show_progress
-from flaxattn.store.job_plan import differing
+from flaxattn.store.commit_shards import stored_problems
 from flaxattn.store.open_store import Store, read_plan
+from flaxattn.store.plan import differing
 from flaxattn.store.seals import Manifest, check_content, read_manifest
-from flaxattn.store.shard_writer import stored_problems
 from flaxattn.store.store_layout import (
     ERRORS,
     MANIFEST,

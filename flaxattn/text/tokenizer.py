@@ -20,9 +20,7 @@ import tokenizers
 from tokenizers import models, processors
 
 from flaxattn.errors import CheckpointError, InputError
-from flaxattn.text import chat_template
-from flaxattn.text.token_batch import CallableTokenizer, TokenBatch, tokens_to_cut
-from flaxattn.text.token_spans import words_at
+from flaxattn.text import tokenizer_files
 from flaxattn.text.tokenizer_files import (
     BERT_CLASSES,
     ESM,
@@ -38,6 +36,7 @@ from flaxattn.text.tokenizer_files import (
     tokenizer_class,
     unmet_setting,
 )
+from flaxattn.text.tokens import CallableTokenizer, TokenBatch, tokens_to_cut, words_at
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -223,7 +222,7 @@ class Tokenizer(CallableTokenizer):
         apply_settings(backend, folder, settings, kind, prefix)
         backend.no_padding()
         backend.no_truncation()
-        return cls(backend, settings, chat_template.read_template(folder, prefix))
+        return cls(backend, settings, tokenizer_files.read_template(folder, prefix))
 
     def save(self, directory: str | Path, prefix: str = "") -> None:
         """Write files that `transformers.AutoTokenizer` opens with identical ids."""
@@ -233,7 +232,7 @@ class Tokenizer(CallableTokenizer):
         text = json.dumps(self.settings, ensure_ascii=False, indent=2, sort_keys=True)
         (folder / f"{prefix}tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
         if self.template is not None:
-            (folder / chat_template.FILE).write_text(self.template, encoding="utf-8", newline="")
+            (folder / tokenizer_files.FILE).write_text(self.template, encoding="utf-8", newline="")
         if isinstance(self.backend.model, models.WordPiece):
             tokens = sorted(self.backend.get_vocab().items(), key=lambda item: item[1])
             text = "".join(token + "\n" for token, _ in tokens)
@@ -243,7 +242,7 @@ class Tokenizer(CallableTokenizer):
     def chat_template(self) -> str | None:
         """Template of chats, in Jinja; None where the directory has none."""
         stored = self.settings.get("chat_template")
-        return chat_template.default_template(stored) if self.template is None else self.template
+        return tokenizer_files.default_template(stored) if self.template is None else self.template
 
     @property
     def vocab_size(self) -> int:

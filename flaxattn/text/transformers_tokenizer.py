@@ -15,11 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flaxattn.errors import CheckpointError, InputError, UnavailableError
-from flaxattn.text import chat_template
-from flaxattn.text.token_batch import CallableTokenizer, Reader, TokenBatch, tokens_to_cut
-from flaxattn.text.token_spans import PlaceError, token_spans, words_read
+from flaxattn.text import tokenizer_files
 from flaxattn.text.tokenizer import ForeignTokenizerError, Tokenizer
 from flaxattn.text.tokenizer_files import checked_texts, read_settings, shortened, tokenizer_class
+from flaxattn.text.tokens import (
+    CallableTokenizer,
+    PlaceError,
+    Reader,
+    TokenBatch,
+    token_spans,
+    tokens_to_cut,
+    words_read,
+)
 
 MARIAN = "source.spm"  # a tokenizer for each side
 _SENTENCEPIECE = ("*.spm", "*.model")
@@ -40,7 +47,7 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
     if (folder / MARIAN).is_file():
         _check_marian(folder, settings)
     try:
-        with chat_template.quiet_transformers():
+        with tokenizer_files.quiet_transformers():
             from transformers import AutoTokenizer, MarianTokenizer  # takes seconds, see above
 
             kind = MarianTokenizer if (folder / MARIAN).is_file() else AutoTokenizer
@@ -66,7 +73,7 @@ def load(folder: Path, *, target: bool = False) -> "Tokenizer | PythonTokenizer"
     special = {name: str(token) for name, token in theirs.special_tokens_map.items()}
     length = {"model_max_length": theirs.model_max_length}
     return Tokenizer(
-        backend, {**length, **settings, **special}, chat_template.read_template(folder)
+        backend, {**length, **settings, **special}, tokenizer_files.read_template(folder)
     )
 
 

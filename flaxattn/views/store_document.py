@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from flaxattn.store.find_texts import Watch
+from flaxattn.store.open_store import Watch
 from flaxattn.views.page import LIST_STYLE, read_style, text_hash
 from flaxattn.views.payloads.page_encoding import read_asset, visible
 

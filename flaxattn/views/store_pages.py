@@ -14,9 +14,8 @@ from typing import Any
 
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.measures.divergence import HeadDivergence, compare_stores
-from flaxattn.store.find_texts import Watch, read_texts
 from flaxattn.store.head_numbers import corpus_means, no_statistics, side_statistics
-from flaxattn.store.open_store import Store
+from flaxattn.store.open_store import Store, Watch, read_texts
 from flaxattn.trace.record import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, add_data, build_page

@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import numpy as np
 
-from flaxattn.store.find_texts import ExampleNumbers, StoredText, search_texts
 from flaxattn.store.head_numbers import (
     HeadNumber,
     Ranking,
@@ -24,7 +23,7 @@ from flaxattn.store.head_numbers import (
     rank_texts,
     side_statistics,
 )
-from flaxattn.store.open_store import Store
+from flaxattn.store.open_store import ExampleNumbers, Store, StoredText, search_texts
 from flaxattn.views.store_document import BackgroundJobs, Progress, answer, document, escaped
 
 PAGE = 50

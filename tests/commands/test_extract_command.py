@@ -22,9 +22,9 @@ import flaxattn as fa
 from flaxattn import cli
 from flaxattn.files import readable_size
 from flaxattn.pipeline.progress_reporter import ProgressReporter, duration
-from flaxattn.store.job import ExtractionProgress, JobReport
-from flaxattn.store.job_plan import ShardPlan
-from flaxattn.store.shard_writer import ShardReport
+from flaxattn.store.commit_shards import ShardReport
+from flaxattn.store.extract_to import ExtractionProgress, JobReport
+from flaxattn.store.plan import ShardPlan
 
 Run = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.devices  # without a mesh, all devices share each batch

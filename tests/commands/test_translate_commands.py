@@ -23,7 +23,7 @@ from flaxattn.measures.word_alignment import pharaoh, word_alignment
 from flaxattn.models.seq2seq import Seq2SeqLM
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
 from flaxattn.pretrained import model_directory
-from flaxattn.pretrained.translation_batches import generate_targets, translate
+from flaxattn.pretrained.pretrained_seq2seq import generate_targets, translate
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
 from flaxattn.trace.tensor_file import accept_files

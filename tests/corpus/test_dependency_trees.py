@@ -9,7 +9,7 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.corpus.dependency_trees import is_annotated, read_sentences
 from flaxattn.errors import InputError
-from flaxattn.text.token_spans import positions_of_words
+from flaxattn.text.tokens import positions_of_words
 
 
 def row(number, form, head, relation, tag="X", misc="_"):

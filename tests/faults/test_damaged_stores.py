@@ -14,7 +14,7 @@ import zarr
 
 import flaxattn as fa
 from flaxattn.errors import StoreError
-from flaxattn.store.job_plan import write_sum
+from flaxattn.store.plan import write_sum
 from flaxattn.store.seals import manifest_in
 from flaxattn.store.shard import Shard
 from flaxattn.store.verify_store import verify

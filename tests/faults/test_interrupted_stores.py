@@ -25,8 +25,8 @@ import store_cases as cases
 
 import flaxattn as fa
 from flaxattn.errors import CheckpointError, StoreError
-from flaxattn.store import shard_writer
-from flaxattn.store.shard_writer import commit, remove_leftovers, shard_files, write_shard
+from flaxattn.store import commit_shards
+from flaxattn.store.commit_shards import commit, remove_leftovers, shard_files, write_shard
 from flaxattn.store.verify_store import verify
 from flaxattn.trace.trace import Trace
 
@@ -84,7 +84,7 @@ def faults(files: dict[str, bytes], store: Path) -> Iterator[tuple[str, int, str
     """Every call of a commit with everything that may go wrong there."""
     counting = Failing()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_writer, "os", counting)
+        patch.setattr(commit_shards, "os", counting)
         commit(store, 1, files)
     kinds = {"write": ("EIO", "ENOSPC", "EINTR", "short", "flip"), "rename": ("EIO", "done")}
     for call, count in counting.counts.items():
@@ -103,7 +103,7 @@ def test_no_failing_call_loses_or_half_writes_a_shard(
     for call, number, fault in trials if FULL else trials[::9]:
         failing, where = Failing(call, number, fault), (call, number, fault)
         with monkeypatch.context() as patch:
-            patch.setattr(shard_writer, "os", failing)
+            patch.setattr(commit_shards, "os", failing)
             try:
                 done = commit(store, 1, files)
             except StoreError as error:

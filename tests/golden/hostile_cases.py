@@ -338,8 +338,7 @@ def some_plan() -> Any:
     from flaxattn.corpus.input_files import Fingerprint
     from flaxattn.corpus.texts import Columns
     from flaxattn.kernels.contract import Capture, Sieve
-    from flaxattn.store.job_plan import JobPlan, Rows, Settings, ShardPlan
-    from flaxattn.store.model_fingerprint import ModelFingerprint
+    from flaxattn.store.plan import JobPlan, ModelFingerprint, Rows, Settings, ShardPlan
 
     return JobPlan(
         files=(Fingerprint("a.txt", 10, "0" * 64), Fingerprint("é.txt", 12, "1" * 64)),
@@ -366,12 +365,12 @@ def write_plan(folder: Path) -> Path:
 def read_plan(path: Path) -> Any:
     """As a job that continues, a reader and a verification read it."""
     from flaxattn.errors import InputError
-    from flaxattn.store import job_plan
+    from flaxattn.store import plan
     from flaxattn.store.open_store import open_store
     from flaxattn.store.verify_store import verify
 
     try:
-        found = job_plan.read_plan(path.parent)
+        found = plan.read_plan(path.parent)
         assert found is not None
         found.compare(some_plan())
     except InputError as error:
@@ -382,14 +381,14 @@ def read_plan(path: Path) -> Any:
 
 
 def write_capture(folder: Path) -> Path:
-    from flaxattn.trace.trace_file import capture_to_json
+    from flaxattn.trace.trace import capture_to_json
 
     (folder / "capture.json").write_text(json.dumps(capture_to_json(some_plan().capture)))
     return folder / "capture.json"
 
 
 def read_capture(path: Path) -> Any:
-    from flaxattn.trace.trace_file import capture_from_json
+    from flaxattn.trace.trace import capture_from_json
 
     return hash(capture_from_json(loaded(path)))
 
@@ -422,7 +421,7 @@ def read_store(path: Path) -> Any:
 
 def write_errors(folder: Path) -> Path:
     from flaxattn.corpus.bad_rows import Problem
-    from flaxattn.store.shard_writer import list_problems, write_shard
+    from flaxattn.store.commit_shards import list_problems, write_shard
 
     items = store_cases.items(store_cases.traces("encoder", 1))
     (shard,), sha256 = store_cases.plan(folder, 2, 2)
@@ -512,7 +511,7 @@ def write_inseq(how: str, folder: Path) -> Path:
 
 
 def read_inseq(path: Path) -> Any:
-    from flaxattn.trace.inseq import from_inseq
+    from flaxattn.trace.other_libraries import from_inseq
 
     return store_cases.plainly(from_inseq(path))
 

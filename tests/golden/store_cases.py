@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from flaxattn.corpus.texts import Text
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.store.open_store import open_store
-from flaxattn.store.shard_writer import write_shard
 from flaxattn.store.store_layout import value_dtype
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace

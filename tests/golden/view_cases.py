@@ -20,9 +20,8 @@ from PIL import Image
 
 from flaxattn.measures.claims import Claim, TopText
 from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, PairExamples, judged_pairs
-from flaxattn.store.find_texts import StoredText
 from flaxattn.store.head_numbers import Ranking, SideStatistics
-from flaxattn.store.open_store import open_store
+from flaxattn.store.open_store import StoredText, open_store
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.trace import Trace

@@ -15,7 +15,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.pipeline.batches import TextSize, measure_for, raw_bytes, sides
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.store.model_fingerprint import mark
+from flaxattn.store.plan import mark
 
 TEXTS = ["A cat.", "The cat is very sad, unbelievably so.", "é 漢字 \u202e x"]
 PAIRS = ["It sat.", "Because it found no food.", "!"]

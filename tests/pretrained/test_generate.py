@@ -15,7 +15,7 @@ import pytest
 
 from flaxattn.errors import InputError
 from flaxattn.pretrained.decoding_settings import Decoding, allowed
-from flaxattn.pretrained.generation_loop import (
+from flaxattn.pretrained.generation import (
     Generated,
     continued,
     generated,

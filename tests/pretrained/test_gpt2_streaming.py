@@ -15,7 +15,7 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.measures.head_measures import head_measures
-from flaxattn.pretrained import decoder_texts
+from flaxattn.pretrained import pretrained_decoder
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 
 DRAWN = {"do_sample": True, "temperature": 1.3, "max_new_tokens": 32}
@@ -114,25 +114,27 @@ def test_rules_of_stop_strings_against_brute_force() -> None:
     for _ in range(400):
         text = "".join(random.choice(list("ab\ufffd"), 12))
         stops = tuple("".join(random.choice(list("ab"), n)) for n in random.integers(1, 5, 2))
-        assert decoder_texts.cut(text, stops) == by_brute_force(text, stops)
+        assert pretrained_decoder.cut(text, stops) == by_brute_force(text, stops)
         cuts = np.sort(random.integers(0, 13, 4))
         states = [text[:size] for size in cuts] + [text]
-        parts = list(decoder_texts.grown(states, stops))
+        parts = list(pretrained_decoder.grown(states, stops))
         assert "".join(parts) == by_brute_force(text, stops)
         assert all(parts)
         found += len("".join(parts)) < len(text)
         ids = list(range(12))
-        count = decoder_texts.tokens_needed(ids, lambda some, text=text: text[: len(some)], stops)
-        ends = [i for i in ids if decoder_texts.certain(text[: i + 1], stops)[1]]
+        count = pretrained_decoder.tokens_needed(
+            ids, lambda some, text=text: text[: len(some)], stops
+        )
+        ends = [i for i in ids if pretrained_decoder.certain(text[: i + 1], stops)[1]]
         assert count == (ends[0] + 1 if ends else 12)
     assert 100 < found < 400
 
 
 def test_no_more_is_written_than_is_needed() -> None:
     states = itertools.chain(["a", "ab", "abc"], (pytest.fail("requested more") for _ in "x"))
-    assert list(decoder_texts.grown(states, ("c",))) == ["a", "b"]
-    assert list(decoder_texts.grown(["x\ufffd", "x\ufffd\ufffd", "x漢"], ())) == ["x", "漢"]
-    assert list(decoder_texts.grown(["\ufffd" * 5, "\ufffd" * 6], ())) == [
+    assert list(pretrained_decoder.grown(states, ("c",))) == ["a", "b"]
+    assert list(pretrained_decoder.grown(["x\ufffd", "x\ufffd\ufffd", "x漢"], ())) == ["x", "漢"]
+    assert list(pretrained_decoder.grown(["\ufffd" * 5, "\ufffd" * 6], ())) == [
         "\ufffd" * n for n in (2, 1, 3)
     ]
 

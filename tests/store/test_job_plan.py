@@ -16,9 +16,8 @@ from flaxattn.corpus.input_files import Fingerprint
 from flaxattn.corpus.texts import Columns
 from flaxattn.errors import InputError
 from flaxattn.kernels.contract import WEIGHT_DTYPES, Capture, Sieve
-from flaxattn.store.job_plan import JobPlan, Rows, Settings, ShardPlan, read_plan
-from flaxattn.store.model_fingerprint import ModelFingerprint
-from flaxattn.trace.trace_file import capture_from_json, capture_to_json
+from flaxattn.store.plan import JobPlan, ModelFingerprint, Rows, Settings, ShardPlan, read_plan
+from flaxattn.trace.trace import capture_from_json, capture_to_json
 
 NUMBERS = st.lists(st.integers(0, 99), min_size=1, unique=True).map(tuple) | st.none()
 SIEVES = st.builds(

@@ -18,9 +18,9 @@ import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.store.export import export
 from flaxattn.store.extract_to import Watcher
-from flaxattn.store.find_texts import ExampleNumbers, example_of, read_texts, search_texts
 from flaxattn.store.head_numbers import corpus_means
 from flaxattn.store.merge_stores import merge
+from flaxattn.store.open_store import ExampleNumbers, example_of, read_texts, search_texts
 from flaxattn.store.verify_store import describe, verify
 
 WORDS = "the cat is very sad because nobody came home".split()

@@ -21,9 +21,18 @@ from flaxattn.corpus.texts import Columns, Text
 from flaxattn.errors import CheckpointError, InputError
 from flaxattn.kernels.contract import Capture
 from flaxattn.pipeline.batches import TextSize
-from flaxattn.store.job_plan import JobPlan, Settings, read_plan, write_sum
-from flaxattn.store.make_plan import Corpus, make_plan, measured_texts, prepare, shard_texts
-from flaxattn.store.model_fingerprint import ModelFingerprint
+from flaxattn.store.plan import (
+    Corpus,
+    JobPlan,
+    ModelFingerprint,
+    Settings,
+    make_plan,
+    measured_texts,
+    prepare,
+    read_plan,
+    shard_texts,
+    write_sum,
+)
 
 MARK = ModelFingerprint("m", "Model", "float32", "a", "b", "c")
 TEXT = Columns()

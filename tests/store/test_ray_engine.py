@@ -26,11 +26,10 @@ from flaxattn.corpus.input_files import find_inputs
 from flaxattn.errors import CheckpointError, InputError, StoreError, UnavailableError
 from flaxattn.pipeline.extraction import Options
 from flaxattn.store import ray_engine
-from flaxattn.store.commit_shards import commit_shards
+from flaxattn.store.commit_shards import ShardReport, commit_shards
 from flaxattn.store.extract_to import Watcher, engine_of
-from flaxattn.store.job_plan import read_plan
+from flaxattn.store.plan import read_plan
 from flaxattn.store.ray_engine import Errand, RayOptions, Worker, connected, share
-from flaxattn.store.shard_writer import ShardReport
 from flaxattn.store.verify_store import verify
 
 TEXTS = ["the cat is sad", "a b", "very very sad", "c d e", "the end .", "a", "b c"]

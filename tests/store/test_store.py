@@ -20,7 +20,7 @@ import zarr
 import flaxattn as fa
 from flaxattn.corpus.texts import Text
 from flaxattn.errors import InputError, StoreError
-from flaxattn.store.shard_writer import write_shard
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.trace.trace import Trace
 
 

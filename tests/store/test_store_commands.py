@@ -17,10 +17,10 @@ import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import CheckpointError, InputError, StoreError
 from flaxattn.files import csv_cell, printable, safe_name
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.store.export import export
 from flaxattn.store.merge_stores import merge
 from flaxattn.store.open_store import Store
-from flaxattn.store.shard_writer import write_shard
 from flaxattn.store.verify_store import shard_sizes, verify
 from flaxattn.trace.trace import Trace
 

@@ -13,7 +13,7 @@ from small_decoders import write_decoder
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
-from flaxattn.text.chat_template import chats_of, rendered
+from flaxattn.text.tokenizer_files import chats_of, rendered
 from flaxattn.trace.tensor_file import accept_files
 
 TEMPLATE = (

@@ -18,8 +18,8 @@ from tokenizers import (
     trainers,
 )
 
-from flaxattn.text.token_spans import decoded_spans, words_decoded, words_read
 from flaxattn.text.tokenizer import Tokenizer
+from flaxattn.text.tokens import decoded_spans, words_decoded, words_read
 
 LINES = ["the cat sat on the mat .", "the lower lowest cat was tired of the mat"]
 TEXTS = [

@@ -10,7 +10,7 @@ import pytest
 import store_cases
 
 import flaxattn as fa
-from flaxattn.text.token_spans import byte_spans
+from flaxattn.text.tokens import byte_spans
 from flaxattn.trace.trace import Trace
 
 TEXT = "Straße İstanbul 你好 👩‍👩‍👧 مرحبا"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flaxattn as fa
-from flaxattn.text.token_spans import PlaceError, positions_of_words, token_spans
+from flaxattn.text.tokens import PlaceError, positions_of_words, token_spans
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from flaxattn.text.token_spans import words_read, words_written
+from flaxattn.text.tokens import words_read, words_written
 
 TEXTS = ("The house's roof, 3.5 m high -- isn't blue.", "Über  den 日本 Wolken", "a", " x ")
 

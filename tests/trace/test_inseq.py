@@ -12,7 +12,7 @@ import safetensors.numpy
 
 from flaxattn import head_view
 from flaxattn.errors import InputError
-from flaxattn.trace.inseq import from_inseq
+from flaxattn.trace.other_libraries import from_inseq
 from flaxattn.views.figures.plot_heads import plot_heads
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from small_decoders import write_decoder
 
 import flaxattn as fa
 from flaxattn.errors import InputError
-from flaxattn.trace.rotary_pairs import before_rotation, rotary_pairs
 from flaxattn.trace.trace import Trace
+from flaxattn.views.payloads.neuron_payload import before_rotation, rotary_pairs
 
 TEXTS = ["the cat sat on a mat", "a dog"]
 ALL = fa.Capture(weights=True, scores=True, query=True, key=True)

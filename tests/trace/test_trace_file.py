@@ -10,7 +10,6 @@ import safetensors
 import store_cases
 
 from flaxattn.errors import InputError
-from flaxattn.trace import trace_file
 from flaxattn.trace.trace import Trace
 
 
@@ -99,7 +98,7 @@ def test_what_is_no_trace_is_said(tmp_path):
 
 def test_another_format_is_refused(tmp_path, monkeypatch):
     path = one("encoder").save(tmp_path / "a.safetensors")
-    monkeypatch.setattr(trace_file, "FORMAT", 2)
+    monkeypatch.setattr("flaxattn.trace.trace.FORMAT", 2)
     with pytest.raises(InputError, match=r"is a trace of format 1; this flaxattn reads format 2"):
         Trace.load(path)
 

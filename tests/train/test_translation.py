@@ -20,7 +20,7 @@ from flaxattn.cli import main
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.measures.translation_quality import bleu
 from flaxattn.models.seq2seq_config import Seq2SeqConfig
-from flaxattn.pretrained.translation_batches import translate
+from flaxattn.pretrained.pretrained_seq2seq import translate
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
 from flaxattn.train import loop

@@ -11,7 +11,7 @@ from hostile_texts import SHAPES, texts
 
 from flaxattn.measures.claims import Claim, TopText
 from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, PairExamples, judged_pairs
-from flaxattn.text.token_spans import token_spans
+from flaxattn.text.tokens import token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
 from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects

@@ -20,8 +20,8 @@ import pytest
 from drawn_figures import svg_texts
 from hostile_texts import SHAPES, texts
 
-from flaxattn.store.find_texts import StoredText
 from flaxattn.store.head_numbers import Ranking, SideStatistics
+from flaxattn.store.open_store import StoredText
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import add_data
 from flaxattn.views.payloads.page_encoding import visible

@@ -18,13 +18,13 @@ from flaxattn.measures.head_measures import head_measures, head_values
 from flaxattn.measures.head_similarity import head_likeness
 from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_style import save_figure
 from flaxattn.views.figures.plot_atlas import plot_atlas
 from flaxattn.views.figures.plot_compare import plot_compare
 from flaxattn.views.figures.plot_heads import Maps, draw_thumbnails, plot_heads, plot_model
 from flaxattn.views.figures.plot_neuron import plot_neuron
+from flaxattn.views.payloads.neuron_payload import rotary_pairs
 
 
 def array_of(image):

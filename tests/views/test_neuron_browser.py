@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from flaxattn.trace.record import AttentionRecord
-from flaxattn.trace.rotary_pairs import rotary_pairs
 from flaxattn.trace.trace import Trace
+from flaxattn.views.payloads.neuron_payload import rotary_pairs
 from flaxattn.views.payloads.page_encoding import visible
 from flaxattn.views.trace_views import head_view, neuron_view
 

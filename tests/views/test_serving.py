@@ -18,10 +18,9 @@ from store_requests import ask, corpus_data, rows, serving
 
 from flaxattn import head_view
 from flaxattn.errors import InputError
-from flaxattn.store.find_texts import ExampleNumbers, example_of, read_texts
-from flaxattn.store.open_store import open_store
+from flaxattn.store.commit_shards import write_shard
+from flaxattn.store.open_store import ExampleNumbers, example_of, open_store, read_texts
 from flaxattn.store.shard import Shard
-from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views import serving as server_module
 from flaxattn.views import texts_page

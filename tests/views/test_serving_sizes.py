@@ -14,9 +14,9 @@ import store_cases
 
 from flaxattn.corpus.texts import Text
 from flaxattn.store import shard_tables
+from flaxattn.store.commit_shards import write_shard
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
-from flaxattn.store.shard_writer import write_shard
 from flaxattn.trace.trace import Trace
 from flaxattn.views.store_pages import StorePages
 from flaxattn.views.texts_page import ListQuery

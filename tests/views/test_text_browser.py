@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flaxattn as fa
-from flaxattn.text.token_spans import byte_spans, token_spans
+from flaxattn.text.tokens import byte_spans, token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.trace_views import compare_view, text_view
 

@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 from flaxattn.errors import InputError, check_arguments
 from flaxattn.trace.record import AttentionRecord, choose
-from flaxattn.trace.rotary_pairs import RotaryPairs, rotary_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_style import (
     even_colours,
@@ -29,7 +28,7 @@ from flaxattn.views.figures.figure_style import (
     write_title,
 )
 from flaxattn.views.figures.plot_heads import write_tokens
-from flaxattn.views.payloads.neuron_payload import explain
+from flaxattn.views.payloads.neuron_payload import RotaryPairs, explain, rotary_pairs
 from flaxattn.views.payloads.side_payload import one_side
 
 if TYPE_CHECKING:
