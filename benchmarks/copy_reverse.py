@@ -27,10 +27,10 @@ import numpy as np
 import flaxattn as fa
 from flaxattn.pipeline.allocator import keep_freed_memory
 from flaxattn.pretrained.pretrained_seq2seq import translate
+from flaxattn.train.recipe import TranslationRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 from flaxattn.train.translation import train_translation
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 LETTERS, SHORTEST, LONGEST = "abcdefghijklmnop", 3, 12
 TRAINING, HELD_OUT = 20000, 500

@@ -103,9 +103,9 @@ if TYPE_CHECKING:
     from flaxattn.views.figures.figure_style import save_figure as save_figure
     from flaxattn.views.figures.plot_alignment import plot_alignment as plot_alignment
     from flaxattn.views.figures.plot_atlas import plot_atlas as plot_atlas
+    from flaxattn.views.figures.plot_atlas import plot_compare as plot_compare
     from flaxattn.views.figures.plot_circuits import plot_circuits as plot_circuits
     from flaxattn.views.figures.plot_circuits import plot_composition as plot_composition
-    from flaxattn.views.figures.plot_compare import plot_compare as plot_compare
     from flaxattn.views.figures.plot_head_numbers import plot_concordance as plot_concordance
     from flaxattn.views.figures.plot_head_numbers import plot_head_scores as plot_head_scores
     from flaxattn.views.figures.plot_head_numbers import plot_head_values as plot_head_values
@@ -209,7 +209,7 @@ _HOMES = {
     "plot_alignment": "flaxattn.views.figures.plot_alignment",
     "plot_atlas": "flaxattn.views.figures.plot_atlas",
     "plot_circuits": "flaxattn.views.figures.plot_circuits",
-    "plot_compare": "flaxattn.views.figures.plot_compare",
+    "plot_compare": "flaxattn.views.figures.plot_atlas",
     "plot_composition": "flaxattn.views.figures.plot_circuits",
     "plot_concordance": "flaxattn.views.figures.plot_head_numbers",
     "plot_faithfulness": "flaxattn.views.figures.plot_interventions",

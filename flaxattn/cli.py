@@ -252,7 +252,7 @@ def train_tokenizer(
 
     Example: flaxattn tokenizer train corpus.parquet --text-column body --cased -o TOKENIZER
     """
-    training = importlib.import_module("flaxattn.train.tokenizer_training")
+    training = importlib.import_module("flaxattn.train.corpus")
     check_folder(out)
     size = sum(path.stat().st_size for path in files if path.is_file())
     with ProgressReporter() as progress:

@@ -5,8 +5,8 @@
 Two things decide, and each can refuse with a reason: the device (see devices.py) and the call
 (each implementation's ``refusal``). No array is computed here.
 
-Weights of a window or of pairs are computed beside the implementation, by xla.py and
-row_products.py: it runs the rest of the call, so they do not change which one is chosen.
+Weights of a window or of pairs are computed beside the implementation, by xla.py: it runs the rest
+of the call, so they do not change which one is chosen.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from flaxattn.kernels import devices, fused, reference, xla
 from flaxattn.kernels.call import Call, without_pairs, without_window
 from flaxattn.kernels.devices import Device
-from flaxattn.kernels.row_products import weights_of_pairs
+from flaxattn.kernels.xla import weights_of_pairs
 
 NAMES = ("cudnn", "mosaic_gpu", "tpu", "xla", "reference")
 """Every implementation, the preferred ones first.

@@ -14,19 +14,19 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import (
-    compat,
-    fused,
-    mosaic_gpu_backward,
-    mosaic_gpu_sweeps,
-    tile_gradients,
-    tiles,
-)
+from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates, Sieve
-from flaxattn.kernels.mosaic_gpu_form import GROUPS, ROWS, aligned, products, whole
 from flaxattn.kernels.mosaic_gpu_forward import forward
-from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
+from flaxattn.kernels.mosaic_gpu_launch import (
+    GROUPS,
+    ROWS,
+    ComputeWork,
+    aligned,
+    launch,
+    products,
+    whole,
+)
 from flaxattn.kernels.plan import KernelPlan, Operands
 
 # jax refuses causal attention of its own Hopper kernel under these versions: their ptxas gets the
@@ -165,7 +165,7 @@ def received(
         (score,) = products((parts["k"], parts["q"]))
         scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
         # reference._statistics: received.
-        weights = tile_gradients.rebuilt_weights(form, scores, rows)
+        weights = tiles.rebuilt_weights(form, scores, rows)
         return total + form.key_sum(weights * form.rows(rows["counted"]))
 
     def finish(block, _, total):

@@ -17,18 +17,19 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import compat, tile_gradients, tiles
+from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.mosaic_gpu_form import (
+from flaxattn.kernels.mosaic_gpu_launch import (
     ROWS,
+    ComputeWork,
     GpuTileLayout,
     TileSchedule,
     add_product,
+    launch,
     products,
     tile_memory,
     zeros,
 )
-from flaxattn.kernels.mosaic_gpu_launch import ComputeWork, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import (
     NARROWEST,
     columns_of,
@@ -61,7 +62,7 @@ def tile_weights(
     # reference._scores.
     scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
     # reference._softmax: weights, from the sums of the rows.
-    weights = tile_gradients.rebuilt_weights(form, scores, rows)
+    weights = tiles.rebuilt_weights(form, scores, rows)
     # reference._output: dropout.
     keep = tiles.keep(form, rows, parts["threshold"][0]) if plan.dropout else None
     return scores, weights, keep
@@ -95,10 +96,8 @@ def tile_gradient(
     if d_weights is not None:
         bar = bar + d_weights
     d_scores = form.pairs(parts, "scores")
-    gradient = tile_gradients.score_gradient(
-        sweep.plan, form, scores, weights, bar, rows, keys, d_scores
-    )
-    return dropped, gradient, tile_gradients.product_gradient(sweep.plan, form, score, gradient)
+    gradient = tiles.score_gradient(sweep.plan, form, scores, weights, bar, rows, keys, d_scores)
+    return dropped, gradient, tiles.product_gradient(sweep.plan, form, score, gradient)
 
 
 def grad_queries(
@@ -273,7 +272,7 @@ def row_dots(
         rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
         (score,) = products((parts["q"], parts["k"]))
         scores, weights, _ = tile_weights(sweep, parts, form, score)
-        bar = tile_gradients.weights_gradient(plan, form, scores, weights, rows, keys)
+        bar = tiles.weights_gradient(plan, form, scores, weights, rows, keys)
         d_weights = form.pairs(parts, "weights")
         return total + form.row_sum(weights * (bar if d_weights is None else bar + d_weights))
 

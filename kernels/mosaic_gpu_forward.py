@@ -24,17 +24,18 @@ from flaxattn.kernels import tiles
 from flaxattn.kernels.call import Band
 from flaxattn.kernels.compat import result, transposed
 from flaxattn.kernels.fused import Forward
-from flaxattn.kernels.mosaic_gpu_form import (
+from flaxattn.kernels.mosaic_gpu_launch import (
     GROUPS,
     ROWS,
     GpuTileLayout,
+    GridBlock,
     TileSchedule,
     aligned,
+    launch,
     tile_memory,
     whole,
     zeros,
 )
-from flaxattn.kernels.mosaic_gpu_launch import GridBlock, launch
 from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
 from flaxattn.kernels.tiles import ORIGIN
@@ -355,7 +356,7 @@ def result_shapes(plan: KernelPlan, arrays: Mapping[str, Array]) -> dict[str, ja
 
 
 def _columns(plan: KernelPlan, dtype: Any) -> int:
-    """Columns of a map: whole tiles of shared memory, see `mosaic_gpu_form.tile_memory`."""
+    """Columns of a map: whole tiles of shared memory, see `mosaic_gpu_launch.tile_memory`."""
     tile = min(plan.block_k, 128 // jnp.dtype(dtype).itemsize)
     return -(-plan.keys // tile) * tile
 

@@ -15,18 +15,18 @@ from jax import lax
 from jaxtyping import Array
 
 from flaxattn.kernels.fused import Cotangents
-from flaxattn.kernels.mosaic_gpu_form import (
+from flaxattn.kernels.mosaic_gpu_launch import (
     GROUPS,
     OF_PAIRS,
     ROWS,
     TileOrigin,
     TileSchedule,
+    Walk,
     aligned,
     whole,
 )
-from flaxattn.kernels.mosaic_gpu_launch import Walk
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tile_ranges import tile_ranges
+from flaxattn.kernels.tiles import tile_ranges
 
 CORES = 132
 """Multiprocessors of a Hopper GPU."""

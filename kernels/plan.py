@@ -62,7 +62,7 @@ class KernelPlan:
         scores: whether to write the scores.
         dropout: whether ``row_ints`` holds dropout words.
         ranged: whether padding, segments or offsets of examples, known at run time, may mask whole
-            tiles; which, is computed in tile_ranges.py.
+            tiles; which, is computed in tiles.py.
     """
 
     batch: int

@@ -1,16 +1,26 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of one tile: layout, sieves, scores, online softmax and statistics."""
+"""The arithmetic of one tile, forwards and backwards, and which tiles a kernel has to visit.
+
+Forwards: layout, sieves, scores, online softmax and statistics. Backwards: weights from the final
+sums of rows, and gradients.
+
+Padding, packed sequences and query offsets come as arrays, so the kernels read from small integer
+arrays which tiles they need. These are computed here, outside of the kernels, from the packed
+vectors of a call. A tile that is left out has no pair of a query and a key that may attend; one
+that is visited may have none, since every block visits a range without gaps.
+"""
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Bool, Int
 
 from flaxattn.kernels import dropout
 from flaxattn.kernels.contract import Sieve
@@ -18,10 +28,8 @@ from flaxattn.kernels.plan import LOG2E, KernelPlan
 
 ORIGIN = np.float32(1.5 * 2**23)
 """Floats around this one count in steps of 1: the bits of one more are larger by 1."""
-
 Tile = Any
 """float32 [queries, keys] of a tile, or [keys, queries] where the form is transposed."""
-
 Vector = Any
 """One number for each row, or each key, of a tile, as the form keeps it."""
 
@@ -205,7 +213,6 @@ def _class_bit(sieve: Sieve, keys: Mapping[str, Vector]) -> Vector:
 
 
 LN2 = 1 / LOG2E
-
 NEVER = -1000.0
 """Below this exponent exp2 is 0 in float32; keeps 0 * -inf out of sums."""
 
@@ -462,3 +469,274 @@ def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     """
     first, second = form.rows(rows["word0"]), form.rows(rows["word1"])
     return dropout.pair_bits(first, second, form.key_positions()) >= threshold
+
+
+_LOWEST, _HIGHEST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+
+
+class TileRanges(NamedTuple):
+    """First tile that each block visits and the one after its last, both 0 where it visits none.
+
+    Attributes:
+        keys: tiles of keys that a block of queries visits.
+        queries: tiles of queries that a block of keys visits.
+    """
+
+    keys: Int[Array, "#B I 2"]
+    queries: Int[Array, "#B J 2"]
+
+
+def tile_ranges(
+    plan: KernelPlan, vectors: Mapping[str, Array | None], block_q: int, block_k: int
+) -> TileRanges:
+    """Ranges of tiles that the blocks of a kernel visit.
+
+    Args:
+        plan: of a call; `KernelPlan.ranged` says whether the ranges can be shorter than those of
+            its band.
+        vectors: the packed vectors of the call by their names in `plan.Operands`.
+        block_q: queries of a tile; tiles cover the padded queries.
+        block_k: keys of a tile; tiles cover the padded keys.
+
+    Returns:
+        int32 arrays; a batch dimension of 1 stands for all examples.
+    """
+    needed = needed_tiles(plan, vectors, block_q, block_k)
+    return TileRanges(_ends(needed), _ends(jnp.swapaxes(needed, 1, 2)))
+
+
+def needed_tiles(
+    plan: KernelPlan, vectors: Mapping[str, Array | None], block_q: int, block_k: int
+) -> Bool[Array, "#B I J"]:
+    """False for tiles of which every pair is masked by padding, segments or the band.
+
+    Args:
+        plan: of a call.
+        vectors: as for `tile_ranges`.
+        block_q: queries of a tile.
+        block_k: keys of a tile.
+
+    Returns:
+        One bool for each tile, the same for all heads. True as well for some tiles without pairs:
+        those of unsorted segments, and of masks that differ between queries.
+    """
+    rows = _blocks(jnp.arange(plan.padded_queries)[None] < plan.queries, block_q)
+    keys = _blocks(_usable(plan, vectors), block_k)
+    needed = rows.any(2)[:, :, None] & keys.any(2)[:, None]
+    if "segment" in plan.row_ints:
+        of_rows = _blocks(_vector(plan.row_ints, vectors["row_ints"], "segment"), block_q)
+        of_keys = _blocks(_vector(plan.key_ints, vectors["key_ints"], "segment"), block_k)
+        of_some_row = _meets(of_rows, rows, *_interval(of_keys, keys))
+        of_some_key = _meets(of_keys, keys, *_interval(of_rows, rows))
+        needed = needed & of_some_row & jnp.swapaxes(of_some_key, 1, 2)
+    low, high = plan.band
+    positions = jnp.arange(plan.padded_keys)[None]
+    first_key, last_key = _interval(_blocks(positions, block_k), keys)
+    first_row, last_row = _interval(_blocks(_row_positions(plan, vectors), block_q), rows)
+    if high is not None:
+        needed = needed & (first_key[:, None] - high <= last_row[:, :, None])
+    if low is not None:
+        needed = needed & (last_key[:, None] - low >= first_row[:, :, None])
+    return needed
+
+
+def _usable(plan: KernelPlan, vectors: Mapping[str, Array | None]) -> Bool[Array, "#B Kp"]:
+    """False for keys that no query of any head may attend to."""
+    inside = jnp.arange(plan.padded_keys)[None] < plan.keys
+    if "bias" not in plan.key_floats:
+        return inside
+    packed = vectors["key_floats"]
+    assert packed is not None
+    return inside & (packed[:, :, plan.key_floats.index("bias")] != -jnp.inf).any(1)
+
+
+def _row_positions(plan: KernelPlan, vectors: Mapping[str, Array | None]) -> Int[Array, "#B Qp"]:
+    if plan.offset is None:
+        return _vector(plan.row_ints, vectors["row_ints"], "position")
+    return jnp.arange(plan.padded_queries)[None] + plan.offset
+
+
+def _vector(names: tuple[str, ...], packed: Array | None, name: str) -> Int[Array, "#B S"]:
+    """A packed vector that is the same for all heads."""
+    assert packed is not None
+    return packed[:, 0, names.index(name)]
+
+
+def _blocks(vector: Array, size: int) -> Array:
+    """``[B, S]`` as ``[B, blocks, size]``, with zeros or False behind the end."""
+    padded = jnp.pad(vector, [(0, 0), (0, -vector.shape[1] % size)])
+    return padded.reshape(vector.shape[0], -1, size)
+
+
+def _interval(
+    values: Int[Array, "B N size"], valid: Bool[Array, "#B N size"]
+) -> tuple[Int[Array, "B N"], Int[Array, "B N"]]:
+    """Smallest and largest valid value of each block; an empty interval where none is valid."""
+    least = jnp.where(valid, values, _HIGHEST).min(2)
+    return least, jnp.where(valid, values, _LOWEST).max(2)
+
+
+def _meets(
+    values: Int[Array, "B N size"],
+    valid: Bool[Array, "#B N size"],
+    least: Int[Array, "B M"],
+    most: Int[Array, "B M"],
+) -> Bool[Array, "B N M"]:
+    """Return whether any valid value of a block lies in the interval of another."""
+    each, least, most = values[..., None], least[:, None, None], most[:, None, None]
+    inside = (each >= least) & (each <= most)
+    return (inside & valid[..., None]).any(2)
+
+
+def _ends(needed: Bool[Array, "B N M"]) -> Int[Array, "B N 2"]:
+    """First True of each row and the place after the last one."""
+    places = jnp.arange(needed.shape[2], dtype=jnp.int32)
+    stop = jnp.where(needed, places + 1, 0).max(2)
+    first = jnp.where(needed, places, needed.shape[2]).min(2)
+    return jnp.stack([jnp.minimum(first, stop), stop], axis=2)
+
+
+def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+    """The weights of a tile from the final sums of their rows, for the passes after the first.
+
+    Args:
+        form: of the tile.
+        tile: scores in the kernels' units.
+        rows: packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
+            digits of scores that are huge; +inf for rows without keys.
+
+    Returns:
+        A tile.
+    """
+    logs = _log_weights(form, tile, rows)
+    return jnp.exp2(logs) if "lse2" in rows else jnp.exp(logs)
+
+
+def _log_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+    if "lse2" in rows:
+        return tile - form.rows(rows["lse2"])
+    return (tile - form.rows(rows["shift"])) - form.rows(rows["log total"])
+
+
+def score_gradient(
+    plan: KernelPlan,
+    form: TileLayout,
+    tile: Tile,
+    weights: Tile,
+    weights_bar: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+    scores_bar: Tile | None = None,
+) -> Tile:
+    """The gradient with respect to the (natural) scores of a tile.
+
+    With G the gradient that reaches a weight, p (G - sum_j p_j G_j); the sum over the row is
+    ``rows["delta"]``. Gradients of statistics join G; see `weights_gradient`.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        tile: scores in the kernels' units.
+        weights: of the tile.
+        weights_bar: gradient from the output and captured weights: keep * (dO·v), plus theirs.
+        rows: packed vectors of the tile's queries, with "delta" and the gradients of statistics.
+        keys: packed vectors of the tile's keys.
+        scores_bar: gradient of captured scores.
+
+    Returns:
+        A tile.
+    """
+    of_statistics = weights_gradient(plan, form, tile, weights, rows, keys)
+    total = weights_bar if isinstance(of_statistics, float) else weights_bar + of_statistics
+    result = weights * (total - form.rows(rows["delta"]))
+    if "d max_score" in rows:
+        chosen = _is_key(form, rows["argmax"])
+        result = result + jnp.where(chosen, form.rows(rows["d max_score"]), 0.0)
+    if scores_bar is not None:
+        result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
+    return result
+
+
+def weights_gradient(
+    plan: KernelPlan,
+    form: TileLayout,
+    tile: Tile,
+    weights: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> Tile | float:
+    """Gradient of row statistics with respect to each weight of a tile.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        tile: scores in the kernels' units.
+        weights: of the tile.
+        rows: packed vectors; "d NAME" is the gradient of the result NAME.
+        keys: packed vectors; "d received" likewise.
+
+    Returns:
+        A tile, or 0 when no statistic has a gradient.
+    """
+    terms = _terms(plan, form, tile, weights, rows, keys)
+    # Not a sum that begins with 0.0, which costs an addition for each weight. Each term is added
+    # before the next is computed: registers hold one at a time.
+    first = next(terms, None)
+    return 0.0 if first is None else functools.reduce(operator.add, terms, first)
+
+
+def _terms(
+    plan: KernelPlan,
+    form: TileLayout,
+    tile: Tile,
+    weights: Tile,
+    rows: Mapping[str, Vector],
+    keys: Mapping[str, Vector],
+) -> Iterator[Tile]:
+    """Gradients of the statistics with respect to each weight, one by one."""
+    if "d entropy" in rows:
+        # d(-p log p): the constant -1 drops out, since weights sum to 1.
+        logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
+        yield form.rows(rows["d entropy"] * (-1 / plan.nat)) * logs
+    if "d sum_sq" in rows:
+        yield form.rows(rows["d sum_sq"] * 2.0) * weights
+    if "d distance" in rows:
+        yield form.rows(rows["d distance"]) * gap(plan, form, rows)
+    ranks = [("d max", "argmax")]
+    ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
+    for name, index in ranks:
+        if name in rows:
+            yield jnp.where(_is_key(form, rows[index]), form.rows(rows[name]), 0.0)
+    for number, sieve in enumerate(plan.sieves):
+        if f"d sieve {number}" in rows:
+            of_sieve = form.rows(rows[f"d sieve {number}"])
+            if sieve.statistic == "entropy":
+                # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
+                logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
+                of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
+            yield jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
+    if "d received" in keys:
+        yield form.rows(rows["counted"]) * form.keys(keys["d received"])
+
+
+def _is_key(form: TileLayout, index: Vector) -> Tile:
+    """Mask of the entries whose key is that of their row."""
+    return form.key_positions() == form.rows(index.astype(jnp.int32))
+
+
+def product_gradient(plan: KernelPlan, form: TileLayout, product: Tile, gradient: Tile) -> Tile:
+    """The gradient with respect to the scaled product, from that of the scores of a tile.
+
+    Args:
+        plan: of the call.
+        form: of the tile.
+        product: q·k in float32.
+        gradient: with respect to the scores.
+
+    Returns:
+        The same tile where no soft cap is between them.
+    """
+    if plan.soft_cap is None:
+        return gradient
+    share = form.tanh(product * (plan.scale / plan.soft_cap))
+    return gradient * (1.0 - share * share)

@@ -8,7 +8,7 @@ innermost and in order, over the blocks of the other side. Vectors of the outer 
 come. Where keys are the outer side tiles are therefore transposed, [keys, queries], and no product
 needs a transposed operand. Tiles without a pair that may attend are neither fetched nor computed:
 the band says which, or small integer arrays that a kernel reads before its first step. The
-computations on a tile are in tpu.py and tpu_backward.py.
+computations on a tile are in tpu.py.
 """
 
 import functools
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tile_ranges import tile_ranges
+from flaxattn.kernels.tiles import tile_ranges
 
 LANES = 128
 """Width of a vector register: packed vectors are cut at multiples of it."""

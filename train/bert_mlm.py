@@ -37,13 +37,15 @@ from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.trace.trace import Trace
 from flaxattn.train import loop
 from flaxattn.train.corpus import (
+    Paragraphs,
     TokenCorpus,
     build_corpus,
+    check_files,
     count_tokens,
+    learn_once,
     tokenizer_digest,
     unigram_loss,
 )
-from flaxattn.train.documents import Paragraphs, check_files
 from flaxattn.train.objectives import Metrics, Totals, pretraining_loss, pretraining_totals
 from flaxattn.train.optimizers import optimizer
 from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, heldout_batches
@@ -52,7 +54,6 @@ from flaxattn.train.report import bert_flops
 from flaxattn.train.results import parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params, gather, make_mesh, place_batch
-from flaxattn.train.tokenizer_training import learn_once
 
 MaskedLM = BertForPreTraining | BertForMaskedLM | ModernBertForMaskedLM
 

@@ -240,7 +240,7 @@ def lm(
 
     Example: flaxattn train lm --data books/*.txt --model tiny-gpt2 --set steps=200 -o RUN
     """
-    from flaxattn.train.lm_recipe import LanguageModelRecipe
+    from flaxattn.train.recipe import LanguageModelRecipe
 
     recipe, folder = options.begin(LanguageModelRecipe, data, model=model)
     from flaxattn.train.lm import train_lm
@@ -281,7 +281,7 @@ def translation(
 
     Example: flaxattn train translation --data pairs.tsv --source-lang de --target-lang en -o RUN
     """
-    from flaxattn.train.translation_recipe import TranslationRecipe
+    from flaxattn.train.recipe import TranslationRecipe
 
     recipe, folder = options.begin(TranslationRecipe, data, source=source_lang, target=target_lang)
     from flaxattn.train.translation import train_translation

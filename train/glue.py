@@ -37,7 +37,7 @@ from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.store.commit_shards import write_texts
 from flaxattn.text.tokenizer import Tokenizer
-from flaxattn.train import gates, loop
+from flaxattn.train import glue_model, loop
 from flaxattn.train.glue_data import (
     EncodedExamples,
     GlueBatch,
@@ -50,13 +50,17 @@ from flaxattn.train.glue_model import (
     GlueClassifier,
     batch_totals,
     build_module,
+    columns_for,
     initial_parameters,
+    judge,
     load_base,
     loss_function,
+    over_seeds,
+    predict,
+    write_submissions,
 )
 from flaxattn.train.glue_tasks import GlueTask, find_task, own_task
 from flaxattn.train.optimizers import faster, optimizer
-from flaxattn.train.predictions import columns_for, judge, over_seeds, predict, write_submissions
 from flaxattn.train.recipe import ClassifyRecipe, GlueRecipe
 from flaxattn.train.report import bert_flops, read_metrics
 from flaxattn.train.results import draw_curves, write_card
@@ -109,12 +113,14 @@ class FineTuning:
         whole = optimizer(self.recipe)
         if not self.recipe.gate_price:
             return whole
-        return faster(whole, gates.NAME, self.recipe.gate_speed)
+        return faster(whole, glue_model.NAME, self.recipe.gate_speed)
 
     def start(self, seed: int) -> Params:
         """The parameters that a seed starts from, with gates where their price is named."""
         params = initial_parameters(self.task, self.base, seed)
-        return gates.with_gates(params, self.module.config) if self.recipe.gate_price else params
+        return (
+            glue_model.with_gates(params, self.module.config) if self.recipe.gate_price else params
+        )
 
 
 def finetune(
@@ -223,8 +229,8 @@ def one_seed(shared: FineTuning, seed: int, folder: RunFolder) -> SeedResult:
     }
     params = gather(done.state.params)
     if recipe.gate_price:
-        facts["closed_heads"] = gates.closed_heads(params)
-    return SeedResult(seed, gates.folded(params), metrics, facts)
+        facts["closed_heads"] = glue_model.closed_heads(params)
+    return SeedResult(seed, glue_model.folded(params), metrics, facts)
 
 
 def write_model(shared: FineTuning, best: SeedResult, folder: RunFolder, command: str) -> None:
@@ -232,7 +238,7 @@ def write_model(shared: FineTuning, best: SeedResult, folder: RunFolder, command
     model, task = folder.path / "model", shared.task
     recipe = dataclasses.replace(shared.recipe, seed=best.seed)
     closed = best.facts.get("closed_heads", [])
-    params, config = gates.without_closed(best.params, shared.module.config, closed)
+    params, config = glue_model.without_closed(best.params, shared.module.config, closed)
     module = shared.module.clone(config=config)
     model_directory.save(model, module, params, tokenizer=shared.base.tokenizer)
     rows = read_metrics(folder.path / f"seed-{best.seed}" / "metrics.jsonl")
@@ -286,7 +292,7 @@ def _trainable(name: str) -> GlueTask:
 def _evaluate(shared: FineTuning, mesh: Mesh, params: Params) -> dict[str, float]:
     """Metrics on every dev part; those of the second one get its name."""
     found: dict[str, float] = {}
-    whole = gates.folded(params)
+    whole = glue_model.folded(params)
     for part in shared.task.dev_parts:
         if part in shared.data:
             logits = predict(shared.module, whole, shared.data[part], shared.recipe, mesh)

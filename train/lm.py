@@ -35,31 +35,34 @@ from flaxattn.train import loop
 from flaxattn.train.corpus import (
     TokenCorpus,
     build_corpus,
+    check_files,
     count_tokens,
+    learn_once,
     tokenizer_digest,
     unigram_loss,
 )
-from flaxattn.train.documents import check_files
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks, read_plain
 from flaxattn.train.lm_model import (
     LanguageModelConfig,
     LanguageModelEvaluation,
     Samples,
+    TextBatch,
+    TokenRows,
     batch_totals,
     begin_of_text,
     build_module,
     choose_config,
+    cut_chunks,
     initial_parameters,
     load_base,
     loss_function,
+    read_plain,
 )
-from flaxattn.train.lm_recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.optimizers import optimizer
+from flaxattn.train.recipe import GPT2, LanguageModelRecipe
 from flaxattn.train.report import decoder_flops
 from flaxattn.train.results import best_metrics, parameters_digest, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import Params, check_rows, gather, make_mesh
-from flaxattn.train.tokenizer_training import learn_once
 
 
 class PreparedText(NamedTuple):

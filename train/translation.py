@@ -35,6 +35,7 @@ from flaxattn.text.vocabulary_training import EOS, PAD
 from flaxattn.train import loop
 from flaxattn.train.objectives import Metrics, Totals, token_loss
 from flaxattn.train.optimizers import optimizer
+from flaxattn.train.recipe import TranslationRecipe
 from flaxattn.train.results import best_metrics, run_summary, write_results
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import LossFunction, Params, gather, make_mesh, place_batch
@@ -52,7 +53,6 @@ from flaxattn.train.translation_data import (
     learn_vocabularies,
     read_pairs,
 )
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 
 class PreparedTranslation(NamedTuple):

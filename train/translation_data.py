@@ -19,7 +19,7 @@ from flaxattn.corpus.texts import read_parallel
 from flaxattn.errors import InputError
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import EOS, PAD, train_bpe
-from flaxattn.train.translation_recipe import TranslationRecipe
+from flaxattn.train.recipe import TranslationRecipe
 
 _TABLES = ("tsv", "csv", "jsonl", "parquet")
 _NESTED = "translation"

@@ -23,8 +23,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from flaxattn.kernels import compat
-from flaxattn.kernels.mosaic_gpu_form import ROWS, tile_memory, zeros
 from flaxattn.kernels.mosaic_gpu_forward import REGISTERS
+from flaxattn.kernels.mosaic_gpu_launch import ROWS, tile_memory, zeros
 
 TILE = (ROWS, ROWS)
 TILES = 5  # more than slots, and no multiple of them

@@ -161,7 +161,7 @@ GROUPS: dict[str, Group] = {
             *("pretrained.pretrained_seq2seq.PretrainedSeq2Seq",),
             *("trace.record.AttentionRecord", "trace.token_predictions.Predictions"),
             *("store.open_store.Store", "measures.scores.ScoreAccumulator"),
-            *("measures.role_tests.Roles", "measures.role_tests.Test", "measures.patterns.Label"),
+            *("measures.role_tests.Roles", "measures.role_tests.Test", "measures.claims.Label"),
             *("measures.induction.HeadScores", "measures.search.Hit"),
             *("pretrained.head_projections.HeadProjections",),
             *("measures.divergence.HeadDivergence", "attribution.ablation.HeadEffects"),

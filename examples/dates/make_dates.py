@@ -34,7 +34,7 @@ from date_words import TWO_DIGIT_YEARS
 
 from flaxattn.errors import FlaxattnError, InputError
 from flaxattn.files import written_whole
-from flaxattn.train.instances import raw_draws
+from flaxattn.train.pretraining_data import raw_draws
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2068, 12, 31)
 PARTS: Mapping[str, float] = {"heldout": 0.05, "dev": 0.05, "train": 0.9}

@@ -92,6 +92,7 @@ _ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=(True|"[^"\n]*"|'[^'\n]*'|\w[\w.]*)"
 _ADVICE = re.compile(r",? or (?:pass|give|set) ([a-z][a-z_]*)=(?:(?!, or )[^\n])*")
 _ALL = re.compile(r"\b([a-z][a-z_]*)=None takes all")
 _RENAMED = {"head": "task_head"}  # arguments whose option has another name
+_SETTINGS = ("text_column",)  # arguments that are settings of a recipe where one is trained
 _CALL = re.compile(r",? or call (?:fa|model)\.[^\n]*")
 _CAPTURE = re.compile(
     r"(?:model\.trace\(\w+, )?(?:capture=)?(?:fa\.)?Capture\(((?:\w+=True(?:, )?)+)\)\)?"
@@ -110,7 +111,13 @@ def in_options(message: str, options: Collection[str]) -> str:
     message = _CAPTURE.sub(lambda match: f"flaxattn extract --capture {_fields(match[1])}", message)
     message = _ADVICE.sub(lambda match: match[0] if known(match[1]) else "", message)
     message = _ALL.sub(lambda match: f"without {_option(match[1])} all are taken", message)
-    return _ARGUMENT.sub(lambda match: _written(match) if known(match[1]) else match[0], message)
+
+    def written(match: re.Match[str]) -> str:
+        if known(match[1]):
+            return _written(match)
+        return f"--set {match[0]}" if "--set" in options and match[1] in _SETTINGS else match[0]
+
+    return _ARGUMENT.sub(written, message)
 
 
 def _fields(arguments: str) -> str:

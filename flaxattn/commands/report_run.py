@@ -213,10 +213,8 @@ def print_report(
     print_left_out(facts)
     print_nonfinite(facts)
     for request, names in facts["refused"].items():
-        some = ", ".join(names[:_NAMED]) + (
-            f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
-        )
-        console.print(f"not in this store, {request} would hold it: {some}", markup=False)
+        missing = _first_of(names)
+        console.print(f"not in this store, {request} would hold it: {missing}", markup=False)
     for warning in warnings:
         console.print(warning, markup=False)
     print_files(files)
@@ -230,12 +228,17 @@ def cell(value: float, form: str) -> str:
 def print_nonfinite(facts: Mapping[str, Any]) -> None:
     """Print how many heads have blank cells because their attention is NaN or infinite."""
     if broken := facts.get("nonfinite"):
-        some = ", ".join(f"{row['layer']}.{row['head']}" for row in broken[:_NAMED])
-        more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        heads = _first_of([f"{row['layer']}.{row['head']}" for row in broken])
         typer.echo(
-            f"the attention of these heads is NaN or infinite on some texts: {some}{more}\n"
+            f"the attention of these heads is NaN or infinite on some texts: {heads}\n"
             "their numbers leave these texts out; cells are blank where no text is left"
         )
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def print_left_out(facts: Mapping[str, Any]) -> None:

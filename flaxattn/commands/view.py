@@ -354,7 +354,7 @@ def _read(
     from flaxattn.kernels.contract import Capture
     from flaxattn.pipeline.progress_reporter import ProgressReporter
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.views.second_trace import without_vectors
+    from flaxattn.views.trace_page import without_vectors
 
     requested = Capture(weights=True, query=vectors, key=vectors, value=vectors or bool(kinds))
     with ProgressReporter() as progress:

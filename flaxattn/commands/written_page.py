@@ -43,7 +43,7 @@ def write_text_page(model: "Pretrained", path: Path, *texts: str, truncate: bool
 def write_page(trace: "Trace", path: Path) -> None:
     """Write the page of a trace, without its vectors where they are too many, and say so."""
     from flaxattn.files import readable_size
-    from flaxattn.views.second_trace import without_vectors
+    from flaxattn.views.trace_page import without_vectors
     from flaxattn.views.trace_views import head_view
 
     try:

@@ -33,22 +33,19 @@ from flaxattn.pipeline.online_moments import Moments, merged
 from flaxattn.trace.record import AttentionRecord, layer_weights
 from flaxattn.trace.trace import Trace
 
-LEAST_DIVERGENCE = 0.01
-"""Nats that the interval of a head's divergence must exceed for a change to be claimed."""
-
-_KEPT = 20_000  # texts whose numbers stay in memory
-_NAMES: dict[str, str] = dict(
-    zip(
-        CORRECTIONS,
-        (
-            "without correction",
-            "Bonferroni’s correction",
-            "Holm’s correction",
-            "Benjamini and Hochberg’s correction",
-        ),
-        strict=True,
-    )
+MEASURES = (
+    "next",
+    "previous",
+    "own",
+    "first",
+    "delimiter",
+    "same_segment",
+    "entropy",
+    "distance",
 )
+"""Measures that are tested for each head of self-attention; for cross-attention, entropy alone."""
+_NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
+Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,85 +90,6 @@ class ClaimRule:
         )
 
 
-class PairedTexts:
-    """Numbers of every head, text by text.
-
-    Memory: one number for each head and text, of 20,000 texts at most. With more texts none is
-    kept, and intervals are those of the t distribution.
-    """
-
-    def __init__(self) -> None:
-        self._values: list[Float[np.ndarray, "L H"]] = []
-        self._count = 0
-
-    def add(self, values: Float[np.ndarray, "L H"]) -> None:
-        """Add a text."""
-        self._values.append(np.asarray(values, np.float32))
-        self._count += 1
-        self._drop()
-
-    def merge(self, other: Self) -> None:
-        """Add all texts of another one."""
-        self._values.extend(other._values)
-        self._count += other._count
-        self._drop()
-
-    def _drop(self) -> None:
-        if self._count > _KEPT:
-            self._values.clear()
-
-    def interval(
-        self, moments: Moments, rule: ClaimRule
-    ) -> tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]:
-        """Interval of the mean over texts, whatever the order of the texts.
-
-        Returns:
-            Lower and upper end; nan where fewer than two texts have a number.
-        """
-        if self._count > _KEPT:
-            return _t_interval(moments, rule.alpha)
-        shape = moments.mean.shape
-        flat = np.sort(np.stack(self._values).astype(np.float64).reshape(self._count, -1), axis=0)
-        counts = (~np.isnan(flat)).sum(0)
-        ends = np.full((2, flat.shape[1]), np.nan)
-        for count in np.unique(counts):  # sorted, what is known comes first
-            some = counts == count
-            parts = flat[:count, some], 1 - rule.alpha, rule.draws, rule.seed
-            ends[:, some] = bootstrap_interval(*parts)
-        return ends[0].reshape(shape), ends[1].reshape(shape)
-
-
-def excludes_zero(
-    low: Float[np.ndarray, "*shape"], high: Float[np.ndarray, "*shape"]
-) -> Bool[np.ndarray, "*shape"]:
-    """Return whether intervals lie on one side of 0."""
-    return (low > 0) | (high < 0)
-
-
-def _t_interval(moments: Moments, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean plus and minus its standard error times the quantile of the t distribution."""
-    count = np.asarray(moments.counts, np.float64)
-    freedom = np.maximum(count - 1, 1)
-    error = np.sqrt(np.maximum(moments.m2, 0) / freedom / np.maximum(count, 1))
-    reach = stats.t.ppf(1 - alpha / 2, freedom) * error
-    few = count < 2
-    return (
-        np.where(few, np.nan, moments.mean - reach),
-        np.where(few, np.nan, moments.mean + reach),
-    )
-
-
-ALIKE = ("divergence", "cosine")
-ROLES = {
-    "next": "next token",
-    "previous": "previous token",
-    "own": "own token",
-    "delimiter": "delimiters",
-    "first": "first token",
-}
-"""Names of the shares of which one that is above one half names what a head does."""
-
-
 @dataclasses.dataclass(frozen=True)
 class HeadChange:
     """Difference of one head of the second model from that of the first.
@@ -209,269 +127,6 @@ class HeadChange:
     p: Mapping[str, float]
     significant: tuple[str, ...]
     texts: int
-
-
-def corrected(
-    p: Mapping[tuple[str, str], np.ndarray], correction: str
-) -> dict[tuple[str, str], np.ndarray]:
-    """P-values of several tables, corrected for all of them together."""
-    if not p:
-        return {}
-    flat = adjusted(np.concatenate([values.ravel() for values in p.values()]), correction)
-    parts = np.split(flat, np.cumsum([values.size for values in p.values()])[:-1])
-    return {k: part.reshape(p[k].shape) for k, part in zip(p, parts, strict=True)}
-
-
-def named_role(shares: Mapping[str, float]) -> str:
-    """Name of what gets more than half of the attention, or `mixed`."""
-    best = max(shares, key=lambda name: shares[name])
-    return ROLES[best] if shares[best] > MAJORITY else "mixed"
-
-
-def rank(change: HeadChange) -> tuple[bool, float, float]:
-    """Sort key: largest change first, unknown ones last, then the smallest p-value."""
-    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
-    return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest
-
-
-_SCORES = ScoreOptions(annotated=False)
-_COUNTED = ("gained", "lost", "unsupported")
-
-
-@dataclasses.dataclass(frozen=True)
-class RoleChange:
-    """Change of one role in one layer.
-
-    Attributes:
-        role: Name of the role.
-        layer: Number of the layer.
-        before: Number of its heads that had the role.
-        after: Number of heads that have it.
-        gained: Heads that have it and had it not.
-        lost: Heads that had it and have it not.
-        unsupported: Heads that have it in one of the two only, where the difference between the
-            two supports no claim; `gained` and `lost` leave them out.
-    """
-
-    role: str
-    layer: int
-    before: int
-    after: int
-    gained: tuple[int, ...]
-    lost: tuple[int, ...]
-    unsupported: tuple[int, ...] = ()
-
-
-def role_changes(
-    before: Mapping[str, Bool[np.ndarray, "L H"]],
-    after: Mapping[str, Bool[np.ndarray, "L H"]],
-    layers: Iterable[int] | None = None,
-    supported: Mapping[str, Bool[np.ndarray, "L H"]] | None = None,
-) -> list[RoleChange]:
-    """Changes of roles, the layers and roles with most changes first.
-
-    Args:
-        before: Whether each head has each role, in the first model.
-        after: In the second: the same roles and heads.
-        layers: Numbers of the layers; default 0, 1, ….
-        supported: Whether the difference between the two supports a claim, by role; default it
-            does everywhere.
-
-    Returns:
-        An entry for every role and layer.
-
-    Raises:
-        InputError: If roles or shapes differ.
-    """
-    if set(before) != set(after):
-        differ = ", ".join(sorted(set(before) ^ set(after)))
-        raise InputError(f"Only one of the tables has {differ}.\nFind the same roles in both.")
-    found = []
-    for role, had in before.items():
-        old, new = np.asarray(had, bool), np.asarray(after[role], bool)
-        numbers = list(range(len(old)) if layers is None else layers)
-        if old.shape != new.shape or old.ndim != 2 or len(numbers) != len(old):
-            raise InputError(
-                f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
-                f"{len(numbers)} layers.\nExpected [L, H] both."
-            )
-        sure = np.ones_like(old) if supported is None else np.asarray(supported[role], bool)
-        for number, x, y, z in zip(numbers, old, new, sure, strict=True):
-            parts = (y & ~x & z, x & ~y & z, (x ^ y) & ~z)
-            heads = [tuple(np.flatnonzero(row).tolist()) for row in parts]
-            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), *heads))
-    return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))
-
-
-@dataclasses.dataclass(frozen=True)
-class RoleDifference:
-    """A role that the tests find on a head in one of two models only.
-
-    Attributes:
-        role: Name of the role.
-        layer: Number of the layer.
-        head: Number of the head.
-        before: Mean score in the first model.
-        after: In the second.
-        interval: Bootstrap interval of the mean of the paired differences.
-        p: P-value of the paired t-test, corrected for heads and roles.
-        claimed: Whether a change is claimed.
-    """
-
-    role: str
-    layer: int
-    head: int
-    before: float
-    after: float
-    interval: tuple[float, float]
-    p: float
-    claimed: bool
-
-
-class RolesOfBoth:
-    """Scores of the heads of two models, added text by text.
-
-    Memory: a few numbers per head and role, and for intervals one per text, of 20,000 at most.
-
-    Args:
-        test: How roles are found.
-        rule: How changes are claimed; default at the level and with the correction of the test.
-    """
-
-    def __init__(self, test: Test, rule: ClaimRule | None = None) -> None:
-        self._test = test
-        self._rule = rule or ClaimRule(test.alpha, test.correction)
-        self._tallies = ScoreAccumulator(), ScoreAccumulator()
-        self._texts: dict[str, PairedTexts] = {}
-        self._moments: dict[str, Moments] = {}
-
-    def add(self, first: Trace, second: Trace) -> dict[str, Float[np.ndarray, "L H"]]:
-        """Add the attention of both models to a text, if they are encoders."""
-        found: list[Scores] = []
-        for tally, trace in zip(self._tallies, (first, second), strict=True):
-            record = None if trace.decoder is not None else trace.encoder
-            if record is not None and record.weights is not None and trace.special is not None:
-                found.append(scores_of([trace], _SCORES))
-                tally.add(found[-1])
-        if len(found) < 2:
-            return {}
-        one, other = (scores.values for scores in found)
-        differences = {
-            column.name: np.subtract(other[column], one[column], dtype=np.float64)
-            for column in one
-            if column.kind == "score" and column in other
-        }
-        for name, values in differences.items():
-            self._texts.setdefault(name, PairedTexts()).add(values[0])
-            moments, before = moments_of(values), self._moments.get(name)
-            self._moments[name] = moments if before is None else merged(before, moments)
-        return {name: values[0] for name, values in differences.items()}
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the roles that were compared."""
-        return list(self._moments)
-
-    def table(self, name: str) -> Float[np.ndarray, "L H"]:
-        """Mean over texts of second less first of the score of a role."""
-        return self._moments[name].mean
-
-    def found(self) -> tuple[Roles, Roles] | None:
-        """Roles of both; None where nothing was taken in."""
-        one, other = self._tallies
-        if not one.moments or not other.moments:
-            return None
-        return find_roles(one, _SCORES, self._test), find_roles(other, _SCORES, self._test)
-
-    def summary(self, heads: Sequence[HeadChange]) -> "RoleSummary":
-        """Changes of every role in every layer, and what they rest on."""
-        found = self.found()
-        if found is None:
-            return RoleSummary(self._test, [], [], [])
-        layers, numbers = found[0].layers, found[0].heads
-        changed = np.zeros((len(layers), len(numbers)), bool)
-        for head in heads:
-            if head.side == "encoder":
-                changed[layers.index(head.layer), numbers.index(head.head)] = head.changed
-        tests = {("", n): paired_test(m)[1] for n, m in self._moments.items()}
-        p = {name: table for (_, name), table in corrected(tests, self._rule.correction).items()}
-        ends = {n: kept.interval(self._moments[n], self._rule) for n, kept in self._texts.items()}
-        claimed = {
-            name: changed & excludes_zero(*ends[name]) & (p[name] < self._rule.alpha) for name in p
-        }
-        tables = [{n: role.found for n, role in roles.roles.items()} for roles in found]
-        changes = role_changes(tables[0], tables[1], layers, claimed)
-        differences = [
-            RoleDifference(
-                name,
-                layers[i],
-                numbers[j],
-                float(found[0].roles[name].score[i, j]),
-                float(found[1].roles[name].score[i, j]),
-                (float(ends[name][0][i, j]), float(ends[name][1][i, j])),
-                float(p[name][i, j]),
-                bool(claimed[name][i, j]),
-            )
-            for name in tables[0]
-            for i, j in np.argwhere(tables[0][name] ^ tables[1][name]).tolist()
-        ]
-        return RoleSummary(self._test, changes, differences, found[0].warnings())
-
-
-@dataclasses.dataclass(frozen=True)
-class RoleSummary:
-    """Changes of roles between two models.
-
-    Attributes:
-        test: How roles were found.
-        changes: Changes of every role in every layer; empty if no text was added.
-        differences: Roles that the tests find in one of the two models only.
-        warnings: To be read before the counts are believed.
-    """
-
-    test: Test
-    changes: Sequence[RoleChange]
-    differences: Sequence[RoleDifference]
-    warnings: Sequence[str]
-
-    def facts(self) -> dict[str, Any]:
-        """All of them, ready for JSON."""
-        return {
-            "test": dataclasses.asdict(self.test),
-            "changes": [dataclasses.asdict(change) for change in self.changes],
-            "differences": [dataclasses.asdict(row) for row in self.differences],
-            "warnings": list(self.warnings),
-        }
-
-
-def role_lines(changes: Sequence[RoleChange]) -> list[str]:
-    """Describe each role in a line: heads by layer, before and after."""
-    lines = []
-    for role in dict.fromkeys(change.role for change in changes):
-        own = sorted((c for c in changes if c.role == role), key=lambda change: change.layer)
-        before, after = (
-            " ".join(str(getattr(c, when)) for c in own) for when in ("before", "after")
-        )
-        counts = {what: sum(len(getattr(c, what)) for c in own) for what in _COUNTED}
-        message = ", ".join(f"{n} {what}" for what, n in counts.items() if n or what != _COUNTED[2])
-        lines.append(f"{role}: heads by layer {before} -> {after}; {message}")
-    return lines
-
-
-MEASURES = (
-    "next",
-    "previous",
-    "own",
-    "first",
-    "delimiter",
-    "same_segment",
-    "entropy",
-    "distance",
-)
-"""Measures that are tested for each head of self-attention; for cross-attention, entropy alone."""
-
-_NO_MEAN = ("argmax", "topk_weights", "topk_indices", "received")
-Values = dict[tuple[str, str], Float[np.ndarray, "L H"]]
 
 
 class Comparison:
@@ -793,3 +448,346 @@ def _check_tokens(first: Trace, second: Trace) -> None:
 def _listed(numbers: tuple[int, ...]) -> str:
     whole = numbers == tuple(range(len(numbers))) and len(numbers) > 2
     return f"0 to {len(numbers) - 1}" if whole else ", ".join(map(str, numbers))
+
+
+LEAST_DIVERGENCE = 0.01
+"""Nats that the interval of a head's divergence must exceed for a change to be claimed."""
+_KEPT = 20_000  # texts whose numbers stay in memory
+_NAMES: dict[str, str] = dict(
+    zip(
+        CORRECTIONS,
+        (
+            "without correction",
+            "Bonferroni’s correction",
+            "Holm’s correction",
+            "Benjamini and Hochberg’s correction",
+        ),
+        strict=True,
+    )
+)
+
+
+class PairedTexts:
+    """Numbers of every head, text by text.
+
+    Memory: one number for each head and text, of 20,000 texts at most. With more texts none is
+    kept, and intervals are those of the t distribution.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[Float[np.ndarray, "L H"]] = []
+        self._count = 0
+
+    def add(self, values: Float[np.ndarray, "L H"]) -> None:
+        """Add a text."""
+        self._values.append(np.asarray(values, np.float32))
+        self._count += 1
+        self._drop()
+
+    def merge(self, other: Self) -> None:
+        """Add all texts of another one."""
+        self._values.extend(other._values)
+        self._count += other._count
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._count > _KEPT:
+            self._values.clear()
+
+    def interval(
+        self, moments: Moments, rule: ClaimRule
+    ) -> tuple[Float[np.ndarray, "L H"], Float[np.ndarray, "L H"]]:
+        """Interval of the mean over texts, whatever the order of the texts.
+
+        Returns:
+            Lower and upper end; nan where fewer than two texts have a number.
+        """
+        if self._count > _KEPT:
+            return _t_interval(moments, rule.alpha)
+        shape = moments.mean.shape
+        flat = np.sort(np.stack(self._values).astype(np.float64).reshape(self._count, -1), axis=0)
+        counts = (~np.isnan(flat)).sum(0)
+        ends = np.full((2, flat.shape[1]), np.nan)
+        for count in np.unique(counts):  # sorted, what is known comes first
+            some = counts == count
+            parts = flat[:count, some], 1 - rule.alpha, rule.draws, rule.seed
+            ends[:, some] = bootstrap_interval(*parts)
+        return ends[0].reshape(shape), ends[1].reshape(shape)
+
+
+def excludes_zero(
+    low: Float[np.ndarray, "*shape"], high: Float[np.ndarray, "*shape"]
+) -> Bool[np.ndarray, "*shape"]:
+    """Return whether intervals lie on one side of 0."""
+    return (low > 0) | (high < 0)
+
+
+def _t_interval(moments: Moments, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean plus and minus its standard error times the quantile of the t distribution."""
+    count = np.asarray(moments.counts, np.float64)
+    freedom = np.maximum(count - 1, 1)
+    error = np.sqrt(np.maximum(moments.m2, 0) / freedom / np.maximum(count, 1))
+    reach = stats.t.ppf(1 - alpha / 2, freedom) * error
+    few = count < 2
+    return (
+        np.where(few, np.nan, moments.mean - reach),
+        np.where(few, np.nan, moments.mean + reach),
+    )
+
+
+ALIKE = ("divergence", "cosine")
+ROLES = {
+    "next": "next token",
+    "previous": "previous token",
+    "own": "own token",
+    "delimiter": "delimiters",
+    "first": "first token",
+}
+"""Names of the shares of which one that is above one half names what a head does."""
+
+
+def corrected(
+    p: Mapping[tuple[str, str], np.ndarray], correction: str
+) -> dict[tuple[str, str], np.ndarray]:
+    """P-values of several tables, corrected for all of them together."""
+    if not p:
+        return {}
+    flat = adjusted(np.concatenate([values.ravel() for values in p.values()]), correction)
+    parts = np.split(flat, np.cumsum([values.size for values in p.values()])[:-1])
+    return {k: part.reshape(p[k].shape) for k, part in zip(p, parts, strict=True)}
+
+
+def named_role(shares: Mapping[str, float]) -> str:
+    """Name of what gets more than half of the attention, or `mixed`."""
+    best = max(shares, key=lambda name: shares[name])
+    return ROLES[best] if shares[best] > MAJORITY else "mixed"
+
+
+def rank(change: HeadChange) -> tuple[bool, float, float]:
+    """Sort key: largest change first, unknown ones last, then the smallest p-value."""
+    surest = min((p for p in change.p.values() if not np.isnan(p)), default=1.0)
+    return bool(np.isnan(change.divergence)), -np.nan_to_num(change.divergence), surest
+
+
+_SCORES = ScoreOptions(annotated=False)
+_COUNTED = ("gained", "lost", "unsupported")
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleChange:
+    """Change of one role in one layer.
+
+    Attributes:
+        role: Name of the role.
+        layer: Number of the layer.
+        before: Number of its heads that had the role.
+        after: Number of heads that have it.
+        gained: Heads that have it and had it not.
+        lost: Heads that had it and have it not.
+        unsupported: Heads that have it in one of the two only, where the difference between the
+            two supports no claim; `gained` and `lost` leave them out.
+    """
+
+    role: str
+    layer: int
+    before: int
+    after: int
+    gained: tuple[int, ...]
+    lost: tuple[int, ...]
+    unsupported: tuple[int, ...] = ()
+
+
+def role_changes(
+    before: Mapping[str, Bool[np.ndarray, "L H"]],
+    after: Mapping[str, Bool[np.ndarray, "L H"]],
+    layers: Iterable[int] | None = None,
+    supported: Mapping[str, Bool[np.ndarray, "L H"]] | None = None,
+) -> list[RoleChange]:
+    """Changes of roles, the layers and roles with most changes first.
+
+    Args:
+        before: Whether each head has each role, in the first model.
+        after: In the second: the same roles and heads.
+        layers: Numbers of the layers; default 0, 1, ….
+        supported: Whether the difference between the two supports a claim, by role; default it
+            does everywhere.
+
+    Returns:
+        An entry for every role and layer.
+
+    Raises:
+        InputError: If roles or shapes differ.
+    """
+    if set(before) != set(after):
+        differ = ", ".join(sorted(set(before) ^ set(after)))
+        raise InputError(f"Only one of the tables has {differ}.\nFind the same roles in both.")
+    found = []
+    for role, had in before.items():
+        old, new = np.asarray(had, bool), np.asarray(after[role], bool)
+        numbers = list(range(len(old)) if layers is None else layers)
+        if old.shape != new.shape or old.ndim != 2 or len(numbers) != len(old):
+            raise InputError(
+                f"{role}: tables of shape {list(old.shape)} and {list(new.shape)} for "
+                f"{len(numbers)} layers.\nExpected [L, H] both."
+            )
+        sure = np.ones_like(old) if supported is None else np.asarray(supported[role], bool)
+        for number, x, y, z in zip(numbers, old, new, sure, strict=True):
+            parts = (y & ~x & z, x & ~y & z, (x ^ y) & ~z)
+            heads = [tuple(np.flatnonzero(row).tolist()) for row in parts]
+            found.append(RoleChange(role, number, int(x.sum()), int(y.sum()), *heads))
+    return sorted(found, key=lambda change: -len(change.gained) - len(change.lost))
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleDifference:
+    """A role that the tests find on a head in one of two models only.
+
+    Attributes:
+        role: Name of the role.
+        layer: Number of the layer.
+        head: Number of the head.
+        before: Mean score in the first model.
+        after: In the second.
+        interval: Bootstrap interval of the mean of the paired differences.
+        p: P-value of the paired t-test, corrected for heads and roles.
+        claimed: Whether a change is claimed.
+    """
+
+    role: str
+    layer: int
+    head: int
+    before: float
+    after: float
+    interval: tuple[float, float]
+    p: float
+    claimed: bool
+
+
+class RolesOfBoth:
+    """Scores of the heads of two models, added text by text.
+
+    Memory: a few numbers per head and role, and for intervals one per text, of 20,000 at most.
+
+    Args:
+        test: How roles are found.
+        rule: How changes are claimed; default at the level and with the correction of the test.
+    """
+
+    def __init__(self, test: Test, rule: ClaimRule | None = None) -> None:
+        self._test = test
+        self._rule = rule or ClaimRule(test.alpha, test.correction)
+        self._tallies = ScoreAccumulator(), ScoreAccumulator()
+        self._texts: dict[str, PairedTexts] = {}
+        self._moments: dict[str, Moments] = {}
+
+    def add(self, first: Trace, second: Trace) -> dict[str, Float[np.ndarray, "L H"]]:
+        """Add the attention of both models to a text, if they are encoders."""
+        found: list[Scores] = []
+        for tally, trace in zip(self._tallies, (first, second), strict=True):
+            record = None if trace.decoder is not None else trace.encoder
+            if record is not None and record.weights is not None and trace.special is not None:
+                found.append(scores_of([trace], _SCORES))
+                tally.add(found[-1])
+        if len(found) < 2:
+            return {}
+        one, other = (scores.values for scores in found)
+        differences = {
+            column.name: np.subtract(other[column], one[column], dtype=np.float64)
+            for column in one
+            if column.kind == "score" and column in other
+        }
+        for name, values in differences.items():
+            self._texts.setdefault(name, PairedTexts()).add(values[0])
+            moments, before = moments_of(values), self._moments.get(name)
+            self._moments[name] = moments if before is None else merged(before, moments)
+        return {name: values[0] for name, values in differences.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the roles that were compared."""
+        return list(self._moments)
+
+    def table(self, name: str) -> Float[np.ndarray, "L H"]:
+        """Mean over texts of second less first of the score of a role."""
+        return self._moments[name].mean
+
+    def found(self) -> tuple[Roles, Roles] | None:
+        """Roles of both; None where nothing was taken in."""
+        one, other = self._tallies
+        if not one.moments or not other.moments:
+            return None
+        return find_roles(one, _SCORES, self._test), find_roles(other, _SCORES, self._test)
+
+    def summary(self, heads: Sequence[HeadChange]) -> "RoleSummary":
+        """Changes of every role in every layer, and what they rest on."""
+        found = self.found()
+        if found is None:
+            return RoleSummary(self._test, [], [], [])
+        layers, numbers = found[0].layers, found[0].heads
+        changed = np.zeros((len(layers), len(numbers)), bool)
+        for head in heads:
+            if head.side == "encoder":
+                changed[layers.index(head.layer), numbers.index(head.head)] = head.changed
+        tests = {("", n): paired_test(m)[1] for n, m in self._moments.items()}
+        p = {name: table for (_, name), table in corrected(tests, self._rule.correction).items()}
+        ends = {n: kept.interval(self._moments[n], self._rule) for n, kept in self._texts.items()}
+        claimed = {
+            name: changed & excludes_zero(*ends[name]) & (p[name] < self._rule.alpha) for name in p
+        }
+        tables = [{n: role.found for n, role in roles.roles.items()} for roles in found]
+        changes = role_changes(tables[0], tables[1], layers, claimed)
+        differences = [
+            RoleDifference(
+                name,
+                layers[i],
+                numbers[j],
+                float(found[0].roles[name].score[i, j]),
+                float(found[1].roles[name].score[i, j]),
+                (float(ends[name][0][i, j]), float(ends[name][1][i, j])),
+                float(p[name][i, j]),
+                bool(claimed[name][i, j]),
+            )
+            for name in tables[0]
+            for i, j in np.argwhere(tables[0][name] ^ tables[1][name]).tolist()
+        ]
+        return RoleSummary(self._test, changes, differences, found[0].warnings())
+
+
+@dataclasses.dataclass(frozen=True)
+class RoleSummary:
+    """Changes of roles between two models.
+
+    Attributes:
+        test: How roles were found.
+        changes: Changes of every role in every layer; empty if no text was added.
+        differences: Roles that the tests find in one of the two models only.
+        warnings: To be read before the counts are believed.
+    """
+
+    test: Test
+    changes: Sequence[RoleChange]
+    differences: Sequence[RoleDifference]
+    warnings: Sequence[str]
+
+    def facts(self) -> dict[str, Any]:
+        """All of them, ready for JSON."""
+        return {
+            "test": dataclasses.asdict(self.test),
+            "changes": [dataclasses.asdict(change) for change in self.changes],
+            "differences": [dataclasses.asdict(row) for row in self.differences],
+            "warnings": list(self.warnings),
+        }
+
+
+def role_lines(changes: Sequence[RoleChange]) -> list[str]:
+    """Describe each role in a line: heads by layer, before and after."""
+    lines = []
+    for role in dict.fromkeys(change.role for change in changes):
+        own = sorted((c for c in changes if c.role == role), key=lambda change: change.layer)
+        before, after = (
+            " ".join(str(getattr(c, when)) for c in own) for when in ("before", "after")
+        )
+        counts = {what: sum(len(getattr(c, what)) for c in own) for what in _COUNTED}
+        message = ", ".join(f"{n} {what}" for what, n in counts.items() if n or what != _COUNTED[2])
+        lines.append(f"{role}: heads by layer {before} -> {after}; {message}")
+    return lines

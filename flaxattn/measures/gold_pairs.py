@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from flaxattn.corpus.bad_rows import Problem
 from flaxattn.corpus.texts import Text
-from flaxattn.kernels import dense
+from flaxattn.kernels import reductions
 from flaxattn.measures.claims import Claim
 from flaxattn.measures.scores import side_of
 from flaxattn.measures.specs import (
@@ -211,7 +211,7 @@ def _sieve(source: str, terms: Terms) -> Bool[np.ndarray, "#Q K"]:
     offset = np.arange(keys) - np.arange(queries)[:, None]
     if source in _DERIVED:
         return _DERIVED[source](offset, terms.labels.rare)
-    return dense.inside(SIEVES[source], terms.labels.labels, offset)
+    return reductions.inside(SIEVES[source], terms.labels.labels, offset)
 
 
 _DERIVED: dict[str, Callable[[np.ndarray, int], Bool[np.ndarray, "#Q K"]]] = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.kernels.dense import entropies
+from flaxattn.kernels.reductions import entropies
 from flaxattn.store.open_store import Store
 from flaxattn.trace.record import SIDES, AttentionRecord, without_first
 from flaxattn.trace.trace import Trace

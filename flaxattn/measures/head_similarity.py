@@ -21,7 +21,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from flaxattn.corpus.texts import Text
 from flaxattn.kernels.contract import Capture
-from flaxattn.kernels.dense import entropies
+from flaxattn.kernels.reductions import entropies
 from flaxattn.measures.score_source import default_side, extents
 from flaxattn.measures.scores import moments_of, side_of
 from flaxattn.pipeline.batches import Batch, stacked

@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from flaxattn.errors import InputError
-from flaxattn.kernels import dense
+from flaxattn.kernels import reductions
 from flaxattn.measures.specs import (
     CAUSAL,
     EVERY_KEY,
@@ -396,7 +396,7 @@ def _add_sets(terms: Terms, names: Sequence[str], visible: Bool[np.ndarray, "Q K
     for name in names:
         members = np.zeros_like(visible)
         for source in SETS.get(name, (name,)):
-            members = members | dense.inside(SIEVES[source], terms.labels.labels, offset)
+            members = members | reductions.inside(SIEVES[source], terms.labels.labels, offset)
         size = (members & visible).sum(1)
         counted = (size > 0) & (size < counts)
         if not counted.any():

@@ -6,7 +6,7 @@ Tensors are read straight into their place, on one device or many: a parameter o
 filled layer by layer, in the dtype that it will have. On the CPU the memory that is filled becomes
 the array; to other devices it is copied, one parameter at a time. Not here: finding the directory
 (`hub`), the files (`tensor_file`), whether a checkpoint and a model belong together
-(`checkpoint_match`).
+(`name_tables`).
 """
 
 import difflib

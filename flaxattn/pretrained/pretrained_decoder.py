@@ -40,64 +40,10 @@ from flaxattn.text.tokenizer_files import FILE, Chat, chats_of, rendered, shorte
 from flaxattn.text.tokens import decoded_spans, words_decoded, words_read
 from flaxattn.trace.trace import Trace
 
-Batch = tuple[Int[np.ndarray, "B P"], Int[np.ndarray, "B P"]]
-
-
-def encoded(
-    texts: str | Sequence[str],
-    reader: Tokenizer,
-    limit: int,
-    first: int | None,
-    special: bool = True,
-) -> Batch:
-    """Tokens of prompts."""
-    items = text_list(texts, "prompt")
-    for number, text in enumerate(items):
-        if isinstance(text, str) and not text.strip():
-            mark = (
-                ""
-                if first is None
-                else f", or {reader.readable_tokens([first])[0]!r} to begin a text"
-            )
-            raise InputError(
-                f"prompt {number} is empty\nreceived {text!r}, after which nothing can follow\n"
-                f"give it at least one word{mark}"
-            )
-    batch = reader.encode(items, max_length=sys.maxsize, special=special)
-    sizes = batch.attention_mask.sum(1)
-    if (sizes >= limit).any():
-        number = int((sizes >= limit).argmax())
-        raise InputError(
-            f"prompt {number} is too long: {sizes[number]} tokens, this model has room for {limit} "
-            f"with those that follow\nreceived: {shortened(items[number])}\nshorten it"
-        )
-    width = batch.input_ids.shape[1]
-    order = (np.arange(width)[None] + sizes[:, None]) % width
-    ids, mask = (
-        np.take_along_axis(array, order, axis=1)
-        for array in (batch.input_ids, batch.attention_mask)
-    )
-    return ids, mask
-
-
-def moved_left(
-    ids: Int[np.ndarray, "B T"], sizes: Int[np.ndarray, " B"], mask: Int[np.ndarray, "B P"]
-) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
-    """Texts without the padding before their prompts, and which of their positions are real."""
-    starts = (mask == 0).sum(1)
-    places = starts[:, None] + np.arange((sizes - starts).max())[None]
-    real = places < sizes[:, None]
-    moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
-    return np.where(real, moved, 0), real
-
-
-def check_left(mask: Int[np.ndarray, "B P"]) -> None:
-    """Check that prompts are padded on the left."""
-    if (np.diff(mask, axis=1) < 0).any() or not mask[:, -1].all():
-        raise InputError(
-            "attention_mask: a prompt ends in padding, after which nothing can be written\n"
-            "pad prompts on the left"
-        )
+# Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
+SPECIAL, FIRST = range(2)
+_WEIGHTS = Capture(weights=True)
+Prompts = str | Sequence[str] | Chat | Sequence[Chat]
 
 
 class ChatModel(Pretrained):
@@ -150,82 +96,6 @@ class ChatModel(Pretrained):
         }
         special = special_tokens(tokenizer.settings, usual)
         return [rendered(chat, template, special) for chat in chats]
-
-
-_UNREADABLE = "\ufffd"  # what decoders make of bytes that are not a character
-_MOST_BYTES = 3  # of a character of UTF-8 that is not complete
-
-
-def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
-    """One stop string or several, checked."""
-    found = (stop,) if isinstance(stop, str) else tuple(stop)
-    for number, one in enumerate(found):
-        if not isinstance(one, str) or not one:
-            raise InputError(
-                f"stop string {number} is {'empty' if one == '' else 'not a string'}\n"
-                f"received {one!r}, at which no text can stop\n"
-                "leave it out, or give at least one character"
-            )
-    return found
-
-
-def end(text: str, stops: Sequence[str]) -> int | None:
-    """Length of a text without its stop string and what follows that; None where it has none."""
-    starts = ((text.find(stop), len(stop)) for stop in stops)
-    found = [(start + size, start) for start, size in starts if start >= 0]
-    return min(found)[1] if found else None
-
-
-def cut(text: str, stops: Sequence[str]) -> str:
-    """A finished text up to its stop string; arguments as for `end`."""
-    return text[: end(text, stops)]
-
-
-def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The part of an unfinished text that stays whatever follows, and whether it is all of it.
-
-    It holds back characters whose bytes are not complete, and text that may begin a stop string.
-    """
-    unread = len(text) - len(text.rstrip(_UNREADABLE))
-    text = text[: len(text) - min(unread, _MOST_BYTES)]
-    if (place := end(text, stops)) is not None:
-        return text[:place], True
-    longest = max(map(len, stops), default=1)
-    for size in range(min(longest - 1, len(text)), 0, -1):
-        if any(stop.startswith(text[-size:]) for stop in stops):
-            return text[:-size], False
-    return text, False
-
-
-def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
-    """Yield what each state of a growing text adds to the one before."""
-    shown, text, ended = 0, "", False
-    for text in texts:
-        sure, ended = certain(text, stops)
-        if len(sure) > shown:
-            yield sure[shown:]
-            shown = len(sure)
-        if ended:
-            return
-    if rest := cut(text, stops)[shown:]:
-        yield rest
-
-
-def tokens_needed(
-    ids: Sequence[int], decode: Callable[[Sequence[int]], str], stops: Sequence[str]
-) -> int:
-    """Number of generated tokens up to the one that completes a stop string."""
-
-    def ended(count: int) -> bool:
-        return certain(decode(ids[:count]), stops)[1]
-
-    return bisect.bisect_left(range(len(ids)), True, key=ended)
-
-
-# Bits of the key classes that `trace` hands to sieves: Sieve("x", key_class=FIRST).
-SPECIAL, FIRST = range(2)
-_WEIGHTS = Capture(weights=True)
-Prompts = str | Sequence[str] | Chat | Sequence[Chat]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -670,3 +540,133 @@ class PretrainedDecoder(ChatModel):
             "texts": [(text,) for text in texts],
             "spans": spans,
         }
+
+
+Batch = tuple[Int[np.ndarray, "B P"], Int[np.ndarray, "B P"]]
+
+
+def encoded(
+    texts: str | Sequence[str],
+    reader: Tokenizer,
+    limit: int,
+    first: int | None,
+    special: bool = True,
+) -> Batch:
+    """Tokens of prompts."""
+    items = text_list(texts, "prompt")
+    for number, text in enumerate(items):
+        if isinstance(text, str) and not text.strip():
+            mark = (
+                ""
+                if first is None
+                else f", or {reader.readable_tokens([first])[0]!r} to begin a text"
+            )
+            raise InputError(
+                f"prompt {number} is empty\nreceived {text!r}, after which nothing can follow\n"
+                f"give it at least one word{mark}"
+            )
+    batch = reader.encode(items, max_length=sys.maxsize, special=special)
+    sizes = batch.attention_mask.sum(1)
+    if (sizes >= limit).any():
+        number = int((sizes >= limit).argmax())
+        raise InputError(
+            f"prompt {number} is too long: {sizes[number]} tokens, this model has room for {limit} "
+            f"with those that follow\nreceived: {shortened(items[number])}\nshorten it"
+        )
+    width = batch.input_ids.shape[1]
+    order = (np.arange(width)[None] + sizes[:, None]) % width
+    ids, mask = (
+        np.take_along_axis(array, order, axis=1)
+        for array in (batch.input_ids, batch.attention_mask)
+    )
+    return ids, mask
+
+
+def moved_left(
+    ids: Int[np.ndarray, "B T"], sizes: Int[np.ndarray, " B"], mask: Int[np.ndarray, "B P"]
+) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
+    """Texts without the padding before their prompts, and which of their positions are real."""
+    starts = (mask == 0).sum(1)
+    places = starts[:, None] + np.arange((sizes - starts).max())[None]
+    real = places < sizes[:, None]
+    moved = np.take_along_axis(ids, np.minimum(places, ids.shape[1] - 1), axis=1)
+    return np.where(real, moved, 0), real
+
+
+def check_left(mask: Int[np.ndarray, "B P"]) -> None:
+    """Check that prompts are padded on the left."""
+    if (np.diff(mask, axis=1) < 0).any() or not mask[:, -1].all():
+        raise InputError(
+            "attention_mask: a prompt ends in padding, after which nothing can be written\n"
+            "pad prompts on the left"
+        )
+
+
+_UNREADABLE = "\ufffd"  # what decoders make of bytes that are not a character
+_MOST_BYTES = 3  # of a character of UTF-8 that is not complete
+
+
+def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+    """One stop string or several, checked."""
+    found = (stop,) if isinstance(stop, str) else tuple(stop)
+    for number, one in enumerate(found):
+        if not isinstance(one, str) or not one:
+            raise InputError(
+                f"stop string {number} is {'empty' if one == '' else 'not a string'}\n"
+                f"received {one!r}, at which no text can stop\n"
+                "leave it out, or give at least one character"
+            )
+    return found
+
+
+def end(text: str, stops: Sequence[str]) -> int | None:
+    """Length of a text without its stop string and what follows that; None where it has none."""
+    starts = ((text.find(stop), len(stop)) for stop in stops)
+    found = [(start + size, start) for start, size in starts if start >= 0]
+    return min(found)[1] if found else None
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """A finished text up to its stop string; arguments as for `end`."""
+    return text[: end(text, stops)]
+
+
+def certain(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The part of an unfinished text that stays whatever follows, and whether it is all of it.
+
+    It holds back characters whose bytes are not complete, and text that may begin a stop string.
+    """
+    unread = len(text) - len(text.rstrip(_UNREADABLE))
+    text = text[: len(text) - min(unread, _MOST_BYTES)]
+    if (place := end(text, stops)) is not None:
+        return text[:place], True
+    longest = max(map(len, stops), default=1)
+    for size in range(min(longest - 1, len(text)), 0, -1):
+        if any(stop.startswith(text[-size:]) for stop in stops):
+            return text[:-size], False
+    return text, False
+
+
+def grown(texts: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
+    """Yield what each state of a growing text adds to the one before."""
+    shown, text, ended = 0, "", False
+    for text in texts:
+        sure, ended = certain(text, stops)
+        if len(sure) > shown:
+            yield sure[shown:]
+            shown = len(sure)
+        if ended:
+            return
+    if rest := cut(text, stops)[shown:]:
+        yield rest
+
+
+def tokens_needed(
+    ids: Sequence[int], decode: Callable[[Sequence[int]], str], stops: Sequence[str]
+) -> int:
+    """Number of generated tokens up to the one that completes a stop string."""
+
+    def ended(count: int) -> bool:
+        return certain(decode(ids[:count]), stops)[1]
+
+    return bisect.bisect_left(range(len(ids)), True, key=ended)

@@ -58,163 +58,6 @@ Heads = Mapping[int, Iterable[int]] | Iterable[tuple[int, int]]
 """Heads by number: lists by layer, as Hugging Face has them, or pairs (layer, head)."""
 
 
-def chosen_heads(heads: Heads, layers: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Heads by layer."""
-    given = cast(Any, heads)
-    by_layer = given.items() if isinstance(heads, Mapping) else [(n, (h,)) for n, h in given]
-    pairs = {(int(layer), int(head)) for layer, several in by_layer for head in several}
-    for layer, head in sorted(pairs):
-        if not (0 <= layer < layers and 0 <= head < count):
-            raise InputError(
-                f"There is no head {head} in layer {layer}.\nThe model has layers 0 to "
-                f"{layers - 1} with heads 0 to {count - 1} each."
-            )
-    return tuple(tuple(sorted(h for n, h in pairs if n == layer)) for layer in range(layers))
-
-
-def pruned_config(
-    known: tuple[tuple[int, ...], ...], more: tuple[tuple[int, ...], ...], count: int
-) -> tuple[tuple[int, ...], ...]:
-    """Heads that layers lack when further ones are removed."""
-    before = known or ((),) * len(more)
-    lacking = tuple(tuple(sorted({*old, *new})) for old, new in zip(before, more, strict=True))
-    for layer, heads in enumerate(lacking):
-        if len(heads) == count:
-            raise InputError(
-                f"Layer {layer} would have none of its {count} heads left.\n"
-                "Keep one of them, or silence them with head_mask."
-            )
-    return lacking if any(lacking) else ()
-
-
-def pruned_parameters(
-    params: Any, before: BertConfig | GPT2Config, after: BertConfig | GPT2Config
-) -> Any:
-    """The parameters of a model that has fewer heads, cut out of those of one that has more."""
-    if before.pruned_heads == after.pruned_heads:
-        return params
-    count = _heads(before)
-    lacking = before.pruned_heads or ((),) * len(after.pruned_heads)
-    kept = [
-        np.array([h not in gone for h in range(count) if h not in had])
-        for had, gone in zip(lacking, after.pruned_heads, strict=True)
-    ]
-
-    def cut(tree: Any) -> Any:
-        if not isinstance(tree, Mapping):
-            return tree
-        return {name: _layers(p, kept) if name == "layers" else cut(p) for name, p in tree.items()}
-
-    return cut(unstacked(params))
-
-
-def _layers(layers: tuple[Any, ...], kept: list[np.ndarray]) -> tuple[Any, ...]:
-    return tuple(
-        {**layer, "attention": _attention(layer["attention"], one)}
-        for layer, one in zip(layers, kept, strict=True)
-    )
-
-
-def _attention(params: Mapping[str, Any], kept: np.ndarray) -> dict[str, Any]:
-    """One layer's attention, with the heads for which `kept` is true."""
-
-    def columns(array: Array) -> Array:
-        width = array.shape[-1]
-        by_head = array.reshape(*array.shape[:-1], len(kept), -1)[..., kept, :]
-        return by_head.reshape(*array.shape[:-1], width // len(kept) * int(kept.sum()))
-
-    found = {
-        name: {part: columns(jnp.asarray(array)) for part, array in params[name].items()}
-        for name in ("query", "key", "value")
-    }
-    output = params["output"]
-    return {**found, "output": {**output, "kernel": columns(jnp.asarray(output["kernel"]).T).T}}
-
-
-def _heads(config: BertConfig | GPT2Config) -> int:
-    return config.num_attention_heads if isinstance(config, BertConfig) else config.n_head
-
-
-_compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"))(head_loss)
-
-
-def check_label_names(labels: Mapping[str, Any]) -> None:
-    """Check that further keywords of a call are labels of some head."""
-    if unknown := set(labels) - set(LABEL_NAMES):
-        raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
-
-
-def answered(
-    config: Any,
-    out: ModelOutput | Seq2SeqOutput,
-    labels: Mapping[str, Any],
-    return_dict: bool | None = None,
-) -> Any:
-    """Add the loss of labels to an output, and return it in the form that was requested."""
-    architecture = config.architectures[0]
-    given = {name: value for name, value in labels.items() if value is not None}
-    if given:
-        check_names(architecture, given)
-        shapes = {name: value.shape for name, value in out.fields().items() if "logits" in name}
-        checked = {n: _checked(architecture, n, v, shapes, config) for n, v in given.items()}
-        loss = _compiled(architecture=architecture, out=out, labels=checked, config=config)
-        out = out.replace(loss=loss)
-    return out.to_tuple() if return_dict is False else out
-
-
-def _checked(
-    architecture: str, name: str, value: Any, shapes: Mapping[str, tuple[int, ...]], config: Any
-) -> Any:
-    """Labels as an array of the shape and range that the loss takes."""
-    array = value if isinstance(value, Tracer) else _array(name, value)
-    scores = shapes.get("logits", shapes.get("prediction_logits", ()))
-    if name in ("start_positions", "end_positions"):
-        return _whole(name, array, (shapes["start_logits"][0],), None)
-    if name != "labels":
-        return _whole(name, array, shapes[PAIR_LABELS[architecture][1]][:-1], 2)
-    if architecture.endswith("ForSequenceClassification"):
-        problem = problem_of(config, array)
-        if problem != "single_label_classification":
-            wide = scores if problem.startswith("multi") or scores[-1] > 1 else scores[:1]
-            return _shaped(name, array, wide).astype(np.float32)
-    return _whole(name, array, scores[:-1], scores[-1])
-
-
-def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name}: this is not an array: {error}.") from error
-    if array.dtype.kind not in "iubf":
-        raise InputError(f"{name}: expected numbers, received dtype {array.dtype}.")
-    return array
-
-
-def _shaped(name: str, array: Any, shape: tuple[int, ...]) -> Any:
-    if array.shape not in (shape, (*shape, 1)):
-        raise InputError(
-            f"{name}: expected shape {list(shape)}, received {list(array.shape)}.\n"
-            "Give labels for every row of input_ids, in the same order."
-        )
-    return array
-
-
-def _whole(name: str, array: Any, shape: tuple[int, ...], classes: int | None) -> Any:
-    """Class numbers, each in its range or `IGNORED`."""
-    array = _shaped(name, array, shape)
-    if isinstance(array, Tracer):
-        return array
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected integers, received dtype {array.dtype}.")
-    wrong = array[(array != IGNORED) & ((array < 0) | (array >= (classes or np.inf)))]
-    if wrong.size and classes is not None:
-        raise InputError(
-            f"{name}: expected numbers from 0 to {classes - 1}, or {IGNORED} where there is no "
-            f"label, received {wrong.flat[0]}.\nCount classes from 0, as config.json does."
-        )
-    return array.astype(np.int32)
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Pretrained(abc.ABC):
     """A model ready to use.
@@ -557,3 +400,160 @@ def tokens_of(reader: Reader | None, ids: Int[np.ndarray, "B T"]) -> list[list[s
     if reader is None:
         return [[str(number) for number in row] for row in ids.tolist()]
     return [reader.readable_tokens(row) for row in ids.tolist()]
+
+
+def chosen_heads(heads: Heads, layers: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Heads by layer."""
+    given = cast(Any, heads)
+    by_layer = given.items() if isinstance(heads, Mapping) else [(n, (h,)) for n, h in given]
+    pairs = {(int(layer), int(head)) for layer, several in by_layer for head in several}
+    for layer, head in sorted(pairs):
+        if not (0 <= layer < layers and 0 <= head < count):
+            raise InputError(
+                f"There is no head {head} in layer {layer}.\nThe model has layers 0 to "
+                f"{layers - 1} with heads 0 to {count - 1} each."
+            )
+    return tuple(tuple(sorted(h for n, h in pairs if n == layer)) for layer in range(layers))
+
+
+def pruned_config(
+    known: tuple[tuple[int, ...], ...], more: tuple[tuple[int, ...], ...], count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Heads that layers lack when further ones are removed."""
+    before = known or ((),) * len(more)
+    lacking = tuple(tuple(sorted({*old, *new})) for old, new in zip(before, more, strict=True))
+    for layer, heads in enumerate(lacking):
+        if len(heads) == count:
+            raise InputError(
+                f"Layer {layer} would have none of its {count} heads left.\n"
+                "Keep one of them, or silence them with head_mask."
+            )
+    return lacking if any(lacking) else ()
+
+
+def pruned_parameters(
+    params: Any, before: BertConfig | GPT2Config, after: BertConfig | GPT2Config
+) -> Any:
+    """The parameters of a model that has fewer heads, cut out of those of one that has more."""
+    if before.pruned_heads == after.pruned_heads:
+        return params
+    count = _heads(before)
+    lacking = before.pruned_heads or ((),) * len(after.pruned_heads)
+    kept = [
+        np.array([h not in gone for h in range(count) if h not in had])
+        for had, gone in zip(lacking, after.pruned_heads, strict=True)
+    ]
+
+    def cut(tree: Any) -> Any:
+        if not isinstance(tree, Mapping):
+            return tree
+        return {name: _layers(p, kept) if name == "layers" else cut(p) for name, p in tree.items()}
+
+    return cut(unstacked(params))
+
+
+def _layers(layers: tuple[Any, ...], kept: list[np.ndarray]) -> tuple[Any, ...]:
+    return tuple(
+        {**layer, "attention": _attention(layer["attention"], one)}
+        for layer, one in zip(layers, kept, strict=True)
+    )
+
+
+def _attention(params: Mapping[str, Any], kept: np.ndarray) -> dict[str, Any]:
+    """One layer's attention, with the heads for which `kept` is true."""
+
+    def columns(array: Array) -> Array:
+        width = array.shape[-1]
+        by_head = array.reshape(*array.shape[:-1], len(kept), -1)[..., kept, :]
+        return by_head.reshape(*array.shape[:-1], width // len(kept) * int(kept.sum()))
+
+    found = {
+        name: {part: columns(jnp.asarray(array)) for part, array in params[name].items()}
+        for name in ("query", "key", "value")
+    }
+    output = params["output"]
+    return {**found, "output": {**output, "kernel": columns(jnp.asarray(output["kernel"]).T).T}}
+
+
+def _heads(config: BertConfig | GPT2Config) -> int:
+    return config.num_attention_heads if isinstance(config, BertConfig) else config.n_head
+
+
+_compiled = functools.partial(jax.jit, static_argnames=("architecture", "config"))(head_loss)
+
+
+def check_label_names(labels: Mapping[str, Any]) -> None:
+    """Check that further keywords of a call are labels of some head."""
+    if unknown := set(labels) - set(LABEL_NAMES):
+        raise TypeError(f"a call got an unexpected keyword argument {min(unknown)!r}")
+
+
+def answered(
+    config: Any,
+    out: ModelOutput | Seq2SeqOutput,
+    labels: Mapping[str, Any],
+    return_dict: bool | None = None,
+) -> Any:
+    """Add the loss of labels to an output, and return it in the form that was requested."""
+    architecture = config.architectures[0]
+    given = {name: value for name, value in labels.items() if value is not None}
+    if given:
+        check_names(architecture, given)
+        shapes = {name: value.shape for name, value in out.fields().items() if "logits" in name}
+        checked = {n: _checked(architecture, n, v, shapes, config) for n, v in given.items()}
+        loss = _compiled(architecture=architecture, out=out, labels=checked, config=config)
+        out = out.replace(loss=loss)
+    return out.to_tuple() if return_dict is False else out
+
+
+def _checked(
+    architecture: str, name: str, value: Any, shapes: Mapping[str, tuple[int, ...]], config: Any
+) -> Any:
+    """Labels as an array of the shape and range that the loss takes."""
+    array = value if isinstance(value, Tracer) else _array(name, value)
+    scores = shapes.get("logits", shapes.get("prediction_logits", ()))
+    if name in ("start_positions", "end_positions"):
+        return _whole(name, array, (shapes["start_logits"][0],), None)
+    if name != "labels":
+        return _whole(name, array, shapes[PAIR_LABELS[architecture][1]][:-1], 2)
+    if architecture.endswith("ForSequenceClassification"):
+        problem = problem_of(config, array)
+        if problem != "single_label_classification":
+            wide = scores if problem.startswith("multi") or scores[-1] > 1 else scores[:1]
+            return _shaped(name, array, wide).astype(np.float32)
+    return _whole(name, array, scores[:-1], scores[-1])
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name}: this is not an array: {error}.") from error
+    if array.dtype.kind not in "iubf":
+        raise InputError(f"{name}: expected numbers, received dtype {array.dtype}.")
+    return array
+
+
+def _shaped(name: str, array: Any, shape: tuple[int, ...]) -> Any:
+    if array.shape not in (shape, (*shape, 1)):
+        raise InputError(
+            f"{name}: expected shape {list(shape)}, received {list(array.shape)}.\n"
+            "Give labels for every row of input_ids, in the same order."
+        )
+    return array
+
+
+def _whole(name: str, array: Any, shape: tuple[int, ...], classes: int | None) -> Any:
+    """Class numbers, each in its range or `IGNORED`."""
+    array = _shaped(name, array, shape)
+    if isinstance(array, Tracer):
+        return array
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{name}: expected integers, received dtype {array.dtype}.")
+    wrong = array[(array != IGNORED) & ((array < 0) | (array >= (classes or np.inf)))]
+    if wrong.size and classes is not None:
+        raise InputError(
+            f"{name}: expected numbers from 0 to {classes - 1}, or {IGNORED} where there is no "
+            f"label, received {wrong.flat[0]}.\nCount classes from 0, as config.json does."
+        )
+    return array.astype(np.int32)

@@ -50,7 +50,7 @@ from flaxattn.text.text_lists import some_texts
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_head_numbers import plot_head_values
-from flaxattn.views.second_trace import shape_changes
+from flaxattn.views.trace_page import shape_changes
 
 _WINDOW = 64  # texts whose maps are held at a time
 _MOST = 10  # heads whose divergence is claimed to be large

@@ -59,7 +59,7 @@ from flaxattn.reports.evidence import (
 from flaxattn.reports.report import EVIDENCE, FITTED, LAYERS, SCORES, Report, figure_file
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport
-from flaxattn.views.figures.plot_probes import plot_label_probe, plot_structural
+from flaxattn.views.figures.plot_head_numbers import plot_label_probe, plot_structural
 from flaxattn.views.figures.plot_roles import plot_head_means
 from flaxattn.views.page import Page
 
@@ -284,7 +284,7 @@ def coreference_report(
     alone, and describes them and their cost.
 
     >>> import flaxattn as fa
-    >>> from flaxattn.corpus.pronouns import Pronoun
+    >>> from flaxattn.corpus.mentions import Pronoun
     >>> text = "Mary met John before she left."
     >>> pronoun = Pronoun("one", text, (21, 24), ((0, 4), (9, 13)), 0, "all", "", 1)
     >>> report = fa.coreference_report(fa.from_pretrained("tiny-bert"), [pronoun], "gap")

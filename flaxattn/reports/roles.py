@@ -37,7 +37,7 @@ from flaxattn.reports.stats import (
 from flaxattn.views.evidence_page import EvidenceReport
 from flaxattn.views.figures.plot_roles import plot_role_grid, plot_role_overlap, plot_roles
 from flaxattn.views.page import Page
-from flaxattn.views.payloads.head_pages import HeadPages
+from flaxattn.views.payloads.report_payload import HeadPages
 
 _ADDED = 4  # ids that may not be drawn: of beginning, end and padding, and one more
 _FEW = 40  # texts on which false positives are counted

@@ -83,7 +83,7 @@ class JobSpec:
         capture: what to keep.
         columns: where the texts stand.
         settings: what else decides the content.
-        kind: of standard input, and of files whose name does not tell, see `corpus.lines.KINDS`.
+        kind: of standard input, and of files whose name does not tell it (`input_files.KINDS`).
         on_error: what is done with rows that cannot be used, see `corpus.bad_rows`.
     """
 

@@ -136,7 +136,7 @@ class Settings:
 
 
 class Rows(NamedTuple):
-    """Rows of a file that stand together, see `corpus.lines.FilePart`.
+    """Rows of a file that stand together, see `corpus.input_files.FilePart`.
 
     Attributes:
         file: number of the file in the corpus.

@@ -19,11 +19,18 @@ from flaxattn.measures.head_similarity import MeanDistances
 from flaxattn.trace.record import layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, build_page
-from flaxattn.views.payloads.claim_payload import FAMILIES, OFF, add_pairs, claim_marks
-from flaxattn.views.payloads.head_pages import HeadPages, claim_payload, pages_payload
 from flaxattn.views.payloads.page_encoding import ERROR, Blocks, Precision, payload_bytes, visible
+from flaxattn.views.payloads.report_payload import (
+    FAMILIES,
+    OFF,
+    HeadPages,
+    add_pairs,
+    claim_marks,
+    claim_payload,
+    pages_payload,
+)
 from flaxattn.views.payloads.side_payload import recorded, shape_input
-from flaxattn.views.second_trace import Second, without_vectors
+from flaxattn.views.trace_page import Second, without_vectors
 
 BYTES = 32_000_000
 """Largest size of the attention in a page; texts that do not fit are left out."""

@@ -24,9 +24,8 @@ from flaxattn.errors import FlaxattnError, InputError, StoreError
 from flaxattn.store.open_store import Store
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page
-from flaxattn.views.store_document import list_policy
 from flaxattn.views.store_pages import StorePages
-from flaxattn.views.texts_page import ListQuery
+from flaxattn.views.texts_page import ListQuery, list_policy
 
 HOST = "127.0.0.1"
 _PATIENCE = 30.0  # seconds that a browser may take to send a request, and to take the answer

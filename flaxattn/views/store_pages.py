@@ -19,23 +19,24 @@ from flaxattn.store.open_store import Store, Watch, read_texts
 from flaxattn.trace.record import choose
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import Page, add_data, build_page
-from flaxattn.views.payloads.page_encoding import ERROR, visible
-from flaxattn.views.payloads.page_state import check_state
+from flaxattn.views.payloads.page_encoding import ERROR, check_state, visible
 from flaxattn.views.payloads.side_payload import check_side
-from flaxattn.views.second_trace import divergence_caption
-from flaxattn.views.store_document import BackgroundJobs, Progress, message_page, waiting_page
 from flaxattn.views.texts_page import (
     PAGE,
+    BackgroundJobs,
     ListQuery,
+    Progress,
     TextList,
     TextLists,
     TextsPage,
     label,
     list_form,
+    message_page,
     number_text,
     texts_page,
+    waiting_page,
 )
-from flaxattn.views.trace_page import TITLES, Theme
+from flaxattn.views.trace_page import TITLES, Theme, divergence_caption
 
 _KEPT = 8  # pages of texts that are kept in memory
 

@@ -13,7 +13,7 @@ import pytest
 from small_models import with_nan
 
 import flaxattn as fa
-from flaxattn.commands.report_run import cell
+from flaxattn.commands.report_run import cell, print_nonfinite
 from flaxattn.errors import InputError
 from flaxattn.reports.report import json_text, without_nan
 from flaxattn.store.verify_store import verify
@@ -147,3 +147,11 @@ def test_columns_and_cells_hold_no_nan() -> None:
     assert without_nan(["a", "nan"]).to_pylist() == ["a", "nan"]
     assert cell(float("nan"), ".0%") == "" and cell(0.25, ".0%") == "25%"
     assert json.loads(json_text({"a": float("nan")})) == {"a": None}
+
+
+@pytest.mark.parametrize(("heads", "last"), [(6, "0.5\n"), (8, "0.5 and 2 more\n")])
+def test_a_long_list_of_heads_is_counted(
+    heads: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_nonfinite({"nonfinite": [{"layer": 0, "head": head} for head in range(heads)]})
+    assert last in capsys.readouterr().out

@@ -21,6 +21,8 @@ def test_arguments_become_options_that_the_command_has() -> None:
     assert in_options(LONG, {"--help"}).endswith("\nshorten it")
     assert in_options("give batch_tokens=512, x=3", options) == "give --batch-tokens 512, x=3"
     assert in_options("layer_norm_eps: 1e-12", options) == "layer_norm_eps: 1e-12"
+    column = "name the right one, as in text_column='text'"
+    assert in_options(column, {"--set"}) == "name the right one, as in --set text_column='text'"
     python = "Capture them: model.trace(text, capture=fa.Capture(weights=True, key=True))."
     assert in_options(python, {"--weights"}) == (
         "Capture them: flaxattn extract --capture weights,key."

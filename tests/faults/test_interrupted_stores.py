@@ -169,7 +169,7 @@ KILLS = """
 import os, signal, sys
 from pathlib import Path
 import store_cases as cases
-from flaxattn.store import shard_writer as writer
+from flaxattn.store import commit_shards as writer
 
 texts = cases.traces("seq2seq", 4, "float16", seed=9)
 store, step = Path(sys.argv[1]), int(sys.argv[2])

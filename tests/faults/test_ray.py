@@ -34,7 +34,7 @@ import os, signal, sys
 from pathlib import Path
 from flaxattn import cli
 from flaxattn.store import ray_engine
-from flaxattn.store import shard_writer as writer
+from flaxattn.store import commit_shards as writer
 
 named = writer.named
 

@@ -27,7 +27,7 @@ from flaxattn.trace.token_predictions import Predictions
 from flaxattn.trace.trace import Trace
 from flaxattn.views import trace_views
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects
+from flaxattn.views.payloads.report_payload import HeadPages, MeasuredEffects
 from flaxattn.views.texts_page import ListQuery, TextList, TextsPage, texts_page
 
 FOLDER = Path(__file__).with_name("views")

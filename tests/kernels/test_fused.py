@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flaxattn.benchmarks import cases
-from flaxattn.kernels import choice, fused, reference, tile_gradients, tiles
+from flaxattn.kernels import choice, fused, reference, tiles
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture
@@ -113,7 +113,7 @@ class Walk:
     def gradient(self, i, j, cotangents):
         """(weights after dropout, gradient of the scores) of a tile."""
         form, scores, rows, keys = self.tile(i, j)
-        weights = tile_gradients.rebuilt_weights(form, scores, rows)
+        weights = tiles.rebuilt_weights(form, scores, rows)
         d_output = padded(cotangents.output.astype(jnp.float32), 1, self.plan.padded_queries)
         d_output = self.take(jnp.swapaxes(d_output, 1, 2), 2, i, BLOCK_Q)
         v = self.take(self.v, 2, j, BLOCK_K)
@@ -128,10 +128,8 @@ class Walk:
         ]
         if maps[0] is not None:
             bar = bar + maps[0]
-        d_scores = tile_gradients.score_gradient(
-            self.plan, form, scores, weights, bar, rows, keys, maps[1]
-        )
-        d_products = tile_gradients.product_gradient(self.plan, form, self.product, d_scores)
+        d_scores = tiles.score_gradient(self.plan, form, scores, weights, bar, rows, keys, maps[1])
+        d_products = tiles.product_gradient(self.plan, form, self.product, d_scores)
         return self.turn(dropped), self.turn(d_scores), self.turn(d_products), d_output
 
 
@@ -183,7 +181,7 @@ def received(plan, operands):
         total = 0.0
         for i in range(plan.query_blocks):
             form, tile, rows, _ = walk.tile(i, j)
-            weights = tile_gradients.rebuilt_weights(form, tile, rows)
+            weights = tiles.rebuilt_weights(form, tile, rows)
             total = total + form.key_sum(weights * form.rows(rows["counted"]))
         parts.append(total)
     return jnp.concatenate(parts, axis=2)
@@ -195,8 +193,8 @@ def row_dots(plan, operands, cotangents):
         total = 0.0
         for j in range(plan.key_blocks):
             form, tile, rows, keys = walk.tile(i, j)
-            weights = tile_gradients.rebuilt_weights(form, tile, rows)
-            bar = tile_gradients.weights_gradient(plan, form, tile, weights, rows, keys)
+            weights = tiles.rebuilt_weights(form, tile, rows)
+            bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
             if cotangents.weights is not None:
                 bar = bar + walk.pairs(cotangents.weights, i, j)
             total = total + form.row_sum(weights * bar)

@@ -21,7 +21,6 @@ from flaxattn.kernels import (
     fused,
     mosaic_gpu,
     mosaic_gpu_backward,
-    mosaic_gpu_form,
     mosaic_gpu_launch,
     mosaic_gpu_sweeps,
     reference,
@@ -76,7 +75,7 @@ LONG = ("few keys", "ring", "one")
 def test_output_and_captures_equal_the_reference(name, monkeypatch):
     case, capture = SITUATIONS[name]
     if name == "ring":
-        monkeypatch.setattr(mosaic_gpu_form, "SHARED_MEMORY", 1)
+        monkeypatch.setattr(mosaic_gpu_launch, "SHARED_MEMORY", 1)
     call = Call(**case.arguments("float16"), capture=capture)
     output, seen = mosaic_gpu.attend(checked(call), INTERPRETER)
     exact = {key: getattr(call, key).astype(jnp.float32) for key in "qkv"}
@@ -148,7 +147,7 @@ def test_what_is_late_passes_in_a_ring_of_its_own():
     call = checked(Call(**Case("any", 512, depth=128, batch=1, heads=1).arguments("bfloat16")))
     plan, _ = pack(call, *mosaic_gpu.blocks(call))
     given = arrays(("q", "k", "v", "key_floats", "threshold", "keep_scale"), plan)
-    sweep = mosaic_gpu_form.TileSchedule(plan, False, 2, 128, ("q",))
+    sweep = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ("q",))
     assert sweep.rings(given) == [["k", "v", "key_floats"]]
     late = replace(sweep, late=("v",))
     assert late.rings(given) == [["k", "key_floats"], ["v"]]
@@ -203,7 +202,7 @@ def test_packing_and_padding_visit_a_part_of_the_tiles(transposed):
         call = Call(**Case("long", 1024, batch=1, heads=1).arguments("bfloat16"))
         plan, operands = pack(checked(call._replace(**options)), 128, 128)
         arrays = mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), transposed)
-        sweep = mosaic_gpu_form.TileSchedule(plan, transposed, 2, 128, ())
+        sweep = mosaic_gpu_launch.TileSchedule(plan, transposed, 2, 128, ())
         walk = mosaic_gpu_sweeps.walk(sweep, arrays)
         assert walk.grid["block"] == walk.arrays["ranges"].shape[1] == 8
         counts.append(int(jnp.diff(walk.arrays["ranges"]).sum()))
@@ -235,7 +234,7 @@ def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
     stored = []
 
     def launch(name, sweep, walked, results, *arguments, original=mosaic_gpu_launch.launch):
-        block = sweep.groups * mosaic_gpu_form.ROWS
+        block = sweep.groups * mosaic_gpu_launch.ROWS
         stored.extend((name, x.shape[-1] % block) for x in results.values() if len(x.shape) == 3)
         return original(name, sweep, walked, results, *arguments)
 

@@ -20,7 +20,7 @@ from flaxattn.kernels import (
     fused,
     mosaic_gpu,
     mosaic_gpu_backward,
-    mosaic_gpu_form,
+    mosaic_gpu_launch,
     mosaic_gpu_sweeps,
     reference,
 )
@@ -94,7 +94,7 @@ LONG = ("ring", "bias of all batches")
 )
 def test_gradients_equal_those_of_the_reference(name, monkeypatch):
     if name == "ring":
-        monkeypatch.setattr(mosaic_gpu_form, "SHARED_MEMORY", 1)
+        monkeypatch.setattr(mosaic_gpu_launch, "SHARED_MEMORY", 1)
         for module in (mosaic_gpu_sweeps, mosaic_gpu_backward):
             monkeypatch.setattr(module, "columns_of", lambda *_: 16)
     found = gradients(run_kernels, *SITUATIONS[name])
@@ -143,7 +143,7 @@ def test_the_gradient_of_a_shared_bias_keeps_the_device_busy():
     counts = []
     for bias, batch in (("QK", 8), ("HQK", 8), ("BHQK", 8), ("QK", 1)):
         plan, arrays = plan_of(Case("bert", 512, batch=batch, heads=12, depth=64, bias=bias))
-        sweep = mosaic_gpu_form.TileSchedule(plan, False, 2, 128, ())
+        sweep = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ())
         shape = arrays["bias"].shape
         parts = mosaic_gpu_sweeps.parts_of(sweep, shape)
         grid = mosaic_gpu_sweeps.walk_heads(sweep, arrays, shape, parts).grid
@@ -162,7 +162,7 @@ def test_tiles_fit_into_shared_memory(depth):
         slots = tiles.slots(arrays)
         buffers = tiles.buffers(arrays, slots).values()
         used = sum(np.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in buffers)
-        assert used <= mosaic_gpu_form.SHARED_MEMORY and slots >= 1
+        assert used <= mosaic_gpu_launch.SHARED_MEMORY and slots >= 1
 
 
 def test_lengths_become_what_copies_take():

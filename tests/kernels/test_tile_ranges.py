@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.plan import pack
-from flaxattn.kernels.tile_ranges import needed_tiles, tile_ranges
+from flaxattn.kernels.tiles import needed_tiles, tile_ranges
 
 BLOCK_Q, BLOCK_K = 4, 3
 

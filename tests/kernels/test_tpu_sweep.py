@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.kernels import fused, reference, tile_ranges, tpu, tpu_sweep
+from flaxattn.kernels import fused, reference, tiles, tpu, tpu_sweep
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
@@ -210,7 +210,7 @@ def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
     """With ranges that hold nothing, forward and backward find nothing."""
 
     def nothing(*_):
-        return tile_ranges.TileRanges(*[jnp.zeros((1, 2, 2), jnp.int32)] * 2)
+        return tiles.TileRanges(*[jnp.zeros((1, 2, 2), jnp.int32)] * 2)
 
     monkeypatch.setattr(tpu_sweep, "tile_ranges", nothing)
 

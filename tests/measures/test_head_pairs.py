@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon, pdist
 from scipy.stats import bootstrap, entropy
 
-from flaxattn.kernels.dense import entropies
+from flaxattn.kernels.reductions import entropies
 from flaxattn.measures.head_similarity import (
     BEGINNING,
     Pairs,

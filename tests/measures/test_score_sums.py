@@ -6,7 +6,7 @@ import laid_out
 import numpy as np
 import pytest
 
-from flaxattn.kernels import dense
+from flaxattn.kernels import reductions
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.measures.scores import capture_hints, dense_values, recorded_values
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec, self_labels
@@ -26,7 +26,7 @@ PLAIN = ("entropy", "distance", "max", "sum_sq")
 
 def recorded(weights, layout):
     """What a store would hold of maps, computed the plain way."""
-    stats = dense.statistics(weights, (*PLAIN, *SIEVES), self_labels(layout).labels)
+    stats = reductions.statistics(weights, (*PLAIN, *SIEVES), self_labels(layout).labels)
     order = np.argsort(-weights, -1, kind="stable")[..., :4]
     return stats | {"received": weights.sum(-2), "topk_indices": order}
 

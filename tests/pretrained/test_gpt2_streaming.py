@@ -3,7 +3,7 @@
 """Text told while a GPT-2 writes it, stop strings, and what is refused before it writes.
 
 The model knows a text by heart and has a piece per byte, so all that it writes is known, and every
-character beyond ASCII comes in parts. The rules of `decoder_texts` are compared with brute force.
+character beyond ASCII comes in parts. The rules for stop strings are compared with brute force.
 """
 
 import itertools

@@ -17,7 +17,7 @@ import flaxattn as fa
 from flaxattn.measures.induction import DUPLICATE, INDUCTION, PREVIOUS, repeated_tokens
 from flaxattn.pretrained.pretrained_decoder import PretrainedDecoder
 from flaxattn.train.lm import train_lm
-from flaxattn.train.lm_recipe import LanguageModelRecipe
+from flaxattn.train.recipe import LanguageModelRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import read_recipe
 

@@ -142,6 +142,11 @@ def test_what_is_no_file_of_attention_is_told_in_three_lines(tmp_path):
         ),
         ({**good, "attr_pos_start": 0, "attr_pos_end": 3}, "stands before the first token"),
     ]
+    array = {"dtype": "float32", "Corder": True}
+    zipped = "b64.gz:" + base64.b64encode(gzip.compress(bytes(96))).decode()
+    for shape, message in (([23], "it has more than 92 bytes"), ([25], "it has less than 100")):
+        whole = {**array, "__ndarray__": zipped, "shape": shape}
+        cases.append(({**good, "target_attributions": whole}, message))
     for text, message in cases:
         if isinstance(text, bytes):
             path.write_bytes(text)

@@ -28,7 +28,6 @@ from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from flaxattn.text.tokenizer_files import bert_backend
 from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import corpus as corpus_module
-from flaxattn.train import documents
 from flaxattn.train.corpus import (
     COLUMNS,
     Column,
@@ -37,9 +36,11 @@ from flaxattn.train.corpus import (
     count_tokens,
     log_frequencies,
     mapped,
+    paragraphs,
+    read_documents,
+    split_sentences,
     unigram_loss,
 )
-from flaxattn.train.documents import paragraphs, read_documents, split_sentences
 from flaxattn.train.recipe import PretrainRecipe
 
 LINES = PretrainRecipe(documents="lines")
@@ -91,7 +92,7 @@ def test_the_three_ways_to_cut_text(tmp_path: Path) -> None:
 
 
 def test_a_block_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_LONGEST_BLOCK", 20)
+    monkeypatch.setattr(corpus_module, "_LONGEST_BLOCK", 20)
     path = tmp_path / "a.txt"
     path.write_text("nine char\n" * 5, encoding="utf-8")
     found = cut(path, documents="blank-lines")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from flaxattn.errors import InputError
 from flaxattn.train.corpus import TokenCorpus, mapped
-from flaxattn.train.instances import PAIR, Outline, SegmentPair, cut_document, write_plan
+from flaxattn.train.pretraining_data import PAIR, Outline, SegmentPair, cut_document, write_plan
 
 Sizes = list[list[int]]
 Made = tuple[list[int], list[int], bool]

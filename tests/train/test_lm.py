@@ -30,17 +30,19 @@ from flaxattn.trace.tensor_file import accept_files
 from flaxattn.train import loop
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import train_lm
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
 from flaxattn.train.lm_model import (
     Samples,
+    TextBatch,
+    TokenRows,
     batch_totals,
     build_module,
+    cut_chunks,
     initial_parameters,
     loss_function,
     read_samples,
 )
-from flaxattn.train.lm_recipe import LanguageModelRecipe
 from flaxattn.train.optimizers import decays
+from flaxattn.train.recipe import LanguageModelRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build

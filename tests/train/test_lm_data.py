@@ -20,13 +20,13 @@ from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import END, train_byte_bpe
 from flaxattn.train.corpus import TokenCorpus, build_corpus
 from flaxattn.train.lm import TextFeed
-from flaxattn.train.lm_data import (
+from flaxattn.train.lm_model import (
     TokenRows,
     bytes_per_token,
     cut_chunks,
     read_plain,
 )
-from flaxattn.train.lm_recipe import LanguageModelRecipe
+from flaxattn.train.recipe import LanguageModelRecipe
 from flaxattn.train.settings import build, read_recipe
 
 BLOCK, END_ID = 8, 0

@@ -23,15 +23,17 @@ from flaxattn.models.decoder_config import DecoderConfig, GPT2Config
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import decoder_update_bytes, train_lm
-from flaxattn.train.lm_data import TextBatch, TokenRows, cut_chunks
 from flaxattn.train.lm_model import (
+    TextBatch,
+    TokenRows,
     batch_totals,
     build_module,
     choose_config,
+    cut_chunks,
     initial_parameters,
     loss_function,
 )
-from flaxattn.train.lm_recipe import ARCHITECTURES, LanguageModelRecipe
+from flaxattn.train.recipe import ARCHITECTURES, LanguageModelRecipe
 from flaxattn.train.report import decoder_flops
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build

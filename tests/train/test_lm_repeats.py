@@ -12,8 +12,8 @@ import pytest
 from flaxattn.errors import InputError
 from flaxattn.train.corpus import TokenCorpus
 from flaxattn.train.lm import RepeatedRows, TextFeed
-from flaxattn.train.lm_data import TokenRows, cut_chunks
-from flaxattn.train.lm_recipe import LanguageModelRecipe
+from flaxattn.train.lm_model import TokenRows, cut_chunks
+from flaxattn.train.recipe import LanguageModelRecipe
 from flaxattn.train.settings import build
 
 BLOCK, END_ID, VOCABULARY = 64, 0, 500

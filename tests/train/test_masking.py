@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from flaxattn.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from flaxattn.text.tokenizer_files import bert_backend
-from flaxattn.train.instances import raw_draws
-from flaxattn.train.pretraining_data import Masked, choose_masks, continuation_tokens, draws_needed
+from flaxattn.train.pretraining_data import (
+    Masked,
+    choose_masks,
+    continuation_tokens,
+    draws_needed,
+    raw_draws,
+)
 
 MASK, VOCABULARY = 4, 2000
 

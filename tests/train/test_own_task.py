@@ -17,8 +17,8 @@ from sklearn.metrics import f1_score
 import flaxattn as fa
 from flaxattn.cli import main
 from flaxattn.errors import InputError
+from flaxattn.train.glue_model import macro_f1
 from flaxattn.train.glue_tasks import own_task
-from flaxattn.train.predictions import macro_f1
 from flaxattn.train.recipe import ClassifyRecipe
 
 WORDS = "red cat runs home now while big dogs sleep under old trees".split()

@@ -17,8 +17,7 @@ from flaxattn.text.vocabulary_training import train_wordpiece
 from flaxattn.train import bert_mlm
 from flaxattn.train.bert_mlm import initial_parameters
 from flaxattn.train.corpus import TokenCorpus
-from flaxattn.train.instances import lengths, row_table
-from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed
+from flaxattn.train.pretraining_data import PretrainingBatch, PretrainingFeed, lengths, row_table
 from flaxattn.train.recipe import PretrainRecipe
 from flaxattn.train.state import initial_state, update_function
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from flaxattn.errors import InputError
-from flaxattn.train.lm_recipe import LanguageModelRecipe
-from flaxattn.train.recipe import GlueRecipe, PretrainRecipe
+from flaxattn.train.recipe import GlueRecipe, LanguageModelRecipe, PretrainRecipe, TranslationRecipe
 from flaxattn.train.settings import read_recipe, to_yaml
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 
 def message(error: pytest.ExceptionInfo[BaseException]) -> str:

@@ -24,12 +24,12 @@ from flaxattn.pretrained.pretrained_seq2seq import translate
 from flaxattn.text.tokenizer import Tokenizer
 from flaxattn.text.vocabulary_training import train_bpe
 from flaxattn.train import loop
+from flaxattn.train.recipe import TranslationRecipe
 from flaxattn.train.report import read_metrics
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.settings import build
 from flaxattn.train.translation import batch_totals, build_module, loss_function, train_translation
 from flaxattn.train.translation_data import TranslationBatch, Vocabularies
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 SETTINGS: dict[str, Any] = {
     "steps": 160,

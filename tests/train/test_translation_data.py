@@ -14,7 +14,7 @@ import pytest
 from flaxattn.corpus.bad_rows import BadRows
 from flaxattn.errors import InputError
 from flaxattn.text.vocabulary_training import EOS, PAD
-from flaxattn.train.recipe import GlueRecipe
+from flaxattn.train.recipe import GlueRecipe, TranslationRecipe
 from flaxattn.train.settings import read_recipe
 from flaxattn.train.translation_data import (
     EncodedPairs,
@@ -25,7 +25,6 @@ from flaxattn.train.translation_data import (
     encode_pairs,
     learn_vocabularies,
 )
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 RECIPE = TranslationRecipe(
     vocab_size=40, max_length=24, buckets=(4, 8, 12, 24), batch_tokens=100, steps=500, seed=3

@@ -13,10 +13,9 @@ import pytest
 from flaxattn.train.checkpoints import Checkpoints
 from flaxattn.train.objectives import token_loss
 from flaxattn.train.optimizers import learning_rate, optimizer
-from flaxattn.train.recipe import Recipe
+from flaxattn.train.recipe import Recipe, TranslationRecipe
 from flaxattn.train.run_folder import RunFolder
 from flaxattn.train.state import TrainState, make_mesh
-from flaxattn.train.translation_recipe import TranslationRecipe
 
 SMOOTHINGS = (0.0, 0.1, 0.4)
 # `torch.nn.functional.cross_entropy(logits, labels, ignore_index=0, label_smoothing=…)` of torch

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from flaxattn.views.payloads.claim_payload import FAMILIES, SHADES, claim_marks
 from flaxattn.views.payloads.page_encoding import read_asset
+from flaxattn.views.payloads.report_payload import FAMILIES, SHADES, claim_marks
 
 # Linear RGB under the three kinds of dichromacy (Machado et al. 2009, severity 1), row by row.
 SIGHT = {

@@ -11,7 +11,7 @@ from flaxattn.measures.claims import Claim, TopText
 from flaxattn.measures.gold_pairs import GoldPair, GoldPairs, PairExamples, judged_pairs
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payloads.head_pages import HeadPages
+from flaxattn.views.payloads.report_payload import HeadPages
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

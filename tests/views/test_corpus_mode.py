@@ -18,10 +18,9 @@ from flaxattn.store.head_numbers import HeadNumber, corpus_means, rank_texts
 from flaxattn.store.open_store import open_store
 from flaxattn.store.shard import Shard
 from flaxattn.trace.trace import Trace
-from flaxattn.views import store_document, texts_page
-from flaxattn.views.store_document import BackgroundJobs, Progress
+from flaxattn.views import texts_page
 from flaxattn.views.store_pages import StorePages
-from flaxattn.views.texts_page import ListQuery
+from flaxattn.views.texts_page import BackgroundJobs, ListQuery, Progress
 
 COUNT, PER_SHARD, LAYERS, HEADS = 230, 40, (0, 3), (1, 2)
 BROKEN = {17: np.nan, 90: -np.inf}  # entropies of layer 3, head 2
@@ -246,7 +245,7 @@ def test_the_atlas_is_that_of_the_store_and_leads_to_lists(server, store):
 
 
 def test_the_atlas_is_computed_once_and_says_how_far_it_is(store, monkeypatch):
-    monkeypatch.setattr(store_document, "_PATIENCE", 0.05)
+    monkeypatch.setattr(texts_page, "_PATIENCE", 0.05)
     gate, real, reads = threading.Event(), Shard.table, []
 
     def slow(self, name, columns=None, rows=None):
@@ -285,7 +284,7 @@ def test_an_atlas_takes_in_shards_that_are_finished_later(tmp_path):
 
 
 def test_a_result_is_computed_once_and_a_failure_is_not_kept(monkeypatch):
-    monkeypatch.setattr(store_document, "_KEPT", 2)
+    monkeypatch.setattr(texts_page, "_KEPT", 2)
     calls = []
 
     def make(watch):
@@ -303,7 +302,7 @@ def test_a_result_is_computed_once_and_a_failure_is_not_kept(monkeypatch):
 
 
 def test_closing_ends_what_is_computed(monkeypatch):
-    monkeypatch.setattr(store_document, "_PATIENCE", 0.05)
+    monkeypatch.setattr(texts_page, "_PATIENCE", 0.05)
     ended = threading.Event()
 
     def make(watch):

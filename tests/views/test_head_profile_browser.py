@@ -14,8 +14,8 @@ from flaxattn.measures.gold_pairs import STRONGEST, GoldPair, GoldPairs, PairExa
 from flaxattn.text.tokens import token_spans
 from flaxattn.trace.trace import Trace
 from flaxattn.views.evidence_page import EvidenceReport, Numbers, evidence_page
-from flaxattn.views.payloads.head_pages import HeadPages, MeasuredEffects
 from flaxattn.views.payloads.page_encoding import visible
+from flaxattn.views.payloads.report_payload import HeadPages, MeasuredEffects
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -108,7 +108,16 @@ def test_what_is_read_stands_in_for_what_is_not_told(translation):
     )
 
 
-def test_blank_pieces_are_not_special(translation):
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_read_token_has_the_word_that_was_written_before(translation, continues):
+    written = [*translation.read[1:], "</s>", "<pad>", "<pad>"]
+    written = written if continues else ["another", *written[1:]]
+    trace = dataclasses.replace(translation.trace, written=[written])
+    words = payload_of(head_view(trace))["inputs"][0]["texts"]["read"]["words"]
+    assert words == ([None, 0, 1, 1, 2] if continues else None)
+
+
+def test_blank_tokens_are_not_special(translation):
     trace = dataclasses.replace(
         translation.trace,
         written=[[" a", " ", "house", "x", "</s>", "<pad>", "<pad>"]],

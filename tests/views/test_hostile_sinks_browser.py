@@ -25,8 +25,7 @@ from flaxattn.store.open_store import StoredText
 from flaxattn.trace.trace import Trace
 from flaxattn.views.page import add_data
 from flaxattn.views.payloads.page_encoding import visible
-from flaxattn.views.store_document import message_page
-from flaxattn.views.texts_page import ListQuery, TextList, TextsPage, texts_page
+from flaxattn.views.texts_page import ListQuery, TextList, TextsPage, message_page, texts_page
 from flaxattn.views.trace_views import head_view, text_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -83,7 +83,7 @@ def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
 
 
 def test_python_and_the_page_know_the_same_settings(repository: Path):
-    from flaxattn.views.payloads.page_state import SETTINGS
+    from flaxattn.views.payloads.page_encoding import SETTINGS
 
     text = (repository / "flaxattn/views/assets/settings.js").read_text(encoding="utf-8")
     (table,) = re.findall(r"^export const SETTINGS = \{\n(.*?)^\};", text, re.M | re.S)

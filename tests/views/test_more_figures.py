@@ -20,8 +20,7 @@ from flaxattn.store.open_store import open_store
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.figure_style import save_figure
-from flaxattn.views.figures.plot_atlas import plot_atlas
-from flaxattn.views.figures.plot_compare import plot_compare
+from flaxattn.views.figures.plot_atlas import plot_atlas, plot_compare
 from flaxattn.views.figures.plot_heads import Maps, draw_thumbnails, plot_heads, plot_model
 from flaxattn.views.figures.plot_neuron import plot_neuron
 from flaxattn.views.payloads.neuron_payload import rotary_pairs

@@ -14,8 +14,7 @@ from hostile_texts import SHAPES, texts
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.neuron_payload import rotary_pairs
-from flaxattn.views.payloads.page_encoding import visible
-from flaxattn.views.payloads.page_state import SETTINGS
+from flaxattn.views.payloads.page_encoding import SETTINGS, visible
 from flaxattn.views.trace_views import neuron_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -8,7 +8,7 @@ from page_payload import payload_of
 
 import flaxattn as fa
 from flaxattn.trace.trace import Trace
-from flaxattn.views.payloads.page_state import usual_mass
+from flaxattn.views.payloads.page_encoding import usual_mass
 
 
 def telling(weights: np.ndarray, special: list[int]) -> tuple[int, int, int]:

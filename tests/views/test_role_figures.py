@@ -14,7 +14,7 @@ from flaxattn.errors import InputError
 from flaxattn.measures.role_tests import Reach, Role, Roles, Test
 from flaxattn.views.figures.figure_style import page_colours
 from flaxattn.views.figures.plot_roles import lens_area, overlap_circles, part_counts
-from flaxattn.views.payloads.claim_payload import claim_marks
+from flaxattn.views.payloads.report_payload import claim_marks
 
 NAMES = ("local", "cls", "delimiter", "governor(nsubj)", "block_entropy")
 REACH = Reach(9, 10.0, 1.0, 0.3, 9.0, 0, 1)

@@ -11,7 +11,7 @@ from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import ScoreOptions
 from flaxattn.views.figures.figure_style import page_colours
 from flaxattn.views.figures.plot_roles import plot_head_means, plot_roles
-from flaxattn.views.payloads.claim_payload import claim_marks
+from flaxattn.views.payloads.report_payload import claim_marks
 
 
 def shown(ax):

@@ -17,8 +17,7 @@ from PIL import Image
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_state import plot_state
-from flaxattn.views.payloads.page_encoding import ERROR
-from flaxattn.views.payloads.page_state import SETTINGS
+from flaxattn.views.payloads.page_encoding import ERROR, SETTINGS
 from flaxattn.views.trace_views import head_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The flaxattn authors
 // SPDX-License-Identifier: Apache-2.0
 // Marks of claims: a shape and a hue for each family, a shade and a code, such as S7, for each claim.
-// Which claim has which is assigned in `payloads/claim_payload.py`; colours stand in `claims.css`.
+// Which claim has which is assigned in `payloads/report_payload.py`; colours stand in `claims.css`.
 
 import { styleValue } from "./colours.js";
 import { element, svgElement } from "./elements.js";

@@ -46,7 +46,7 @@
  * @property {SideAbout[]} sides
  * @property {PredictionsAbout} [predictions] of a language model
  *
- * @typedef {Object} PredictionsAbout next-token probabilities; blocks are described in `prediction_payload.py`
+ * @typedef {Object} PredictionsAbout next-token probabilities; blocks are described in `side_payload.py`
  * @property {Object<string, "after"|"here">} texts where a token of a text stands to what is predicted
  * @property {string[]} tokens those that are named
  * @property {number} count alternatives of each position

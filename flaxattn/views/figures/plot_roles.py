@@ -15,7 +15,7 @@ from flaxattn.errors import InputError, check_arguments
 from flaxattn.measures.role_tests import Roles
 from flaxattn.views.figures.figure_style import page_colours, shown_once
 from flaxattn.views.figures.plot_heads import add_scale, draw_map, map_axes, write_tokens
-from flaxattn.views.payloads.claim_payload import FAMILIES, claim_marks
+from flaxattn.views.payloads.report_payload import FAMILIES, claim_marks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,18 +27,19 @@ from flaxattn.views.figures.plot_heads import (
     map_axes,
     write_tokens,
 )
-from flaxattn.views.figures.plot_lines import draw_lines, lines_size
-from flaxattn.views.figures.plot_neuron import plot_neuron, read_neuron, usual_query
-from flaxattn.views.figures.state_selection import (
+from flaxattn.views.figures.plot_lines import (
     Shown,
+    draw_lines,
+    lines_size,
     picked_weights,
     select_shown,
     shown_heads,
     shown_layer,
     word_groups,
 )
-from flaxattn.views.payloads.claim_payload import OFF
-from flaxattn.views.payloads.page_state import check_position, check_state
+from flaxattn.views.figures.plot_neuron import plot_neuron, read_neuron, usual_query
+from flaxattn.views.payloads.page_encoding import check_position, check_state
+from flaxattn.views.payloads.report_payload import OFF
 from flaxattn.views.payloads.side_payload import one_side, recorded, side_texts
 from flaxattn.views.payloads.weight_payload import Effects, Given, read_kinds
 

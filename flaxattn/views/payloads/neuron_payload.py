@@ -26,92 +26,6 @@ from flaxattn.trace.record import FIELDS, AttentionRecord, choose, layer_weights
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.page_encoding import Blocks, characters
 
-
-class RotaryPairs(NamedTuple):
-    """Vectors and scores of one query of one head. K keys, D dimensions, P pairs.
-
-    Attributes:
-        query: The query before it was rotated.
-        keys: The keys before they were rotated.
-        rotated_query: The query as it was multiplied.
-        rotated_keys: The keys as they were multiplied.
-        shares: Part of each scaled score that each pair adds.
-        rest: Part that dimensions add which are not rotated.
-        weights: Attention; None where the record holds none.
-    """
-
-    query: Float[np.ndarray, " D"]
-    keys: Float[np.ndarray, "K D"]
-    rotated_query: Float[np.ndarray, " D"]
-    rotated_keys: Float[np.ndarray, "K D"]
-    shares: Float[np.ndarray, "K P"]
-    rest: Float[np.ndarray, " K"]
-    weights: Float[np.ndarray, " K"] | None
-
-    def deciding(self) -> Int[np.ndarray, " K"]:
-        """The pair of each key with the largest share, by size."""
-        return np.abs(self.shares).argmax(1)
-
-    def summary(self, keys: int = 5) -> str:
-        """Scores of some keys in words, a line for each."""
-        order = range(len(self.keys))
-        if self.weights is not None:
-            order = np.argsort(-self.weights, kind="stable")
-        count, pairs = self.shares.shape[1], self.deciding()
-        return "\n".join(
-            f"key {k}: score {self.shares[k].sum() + self.rest[k]:.2f}; pair {pairs[k]} "
-            f"(dimensions {pairs[k]} and {pairs[k] + count}) adds the most, "
-            f"{self.shares[k, pairs[k]]:.2f}"
-            for k in list(order)[:keys]
-        )
-
-
-def rotary_pairs(record: AttentionRecord, layer: int, head: int, query: int) -> RotaryPairs:
-    """Read the pairs of one query of one head."""
-    if record.rotation is None or record.query is None or record.key is None:
-        raise InputError(
-            "This trace holds no rotation of queries and keys.\n"
-            "Trace a model with rotary positions, such as a Llama, with "
-            "capture=fa.Capture(weights=True, query=True, key=True)."
-        )
-    at = record.layers.index(choose([layer], record.layers, "layer")[0])
-    h = record.heads.index(choose([head], record.heads, "head")[0])
-    q, k = (np.asarray(a)[at, 0, :, h].astype(np.float32) for a in (record.query, record.key))
-    if not 0 <= query < len(q):
-        raise InputError(f"There is no query {query}.\nThere are queries 0 to {len(q) - 1}.")
-    rotation = np.asarray(record.rotation)[at, 0].astype(np.float32)
-    scale = q.shape[-1] ** -0.5 if record.scale is None else record.scale
-    products = scale * q[query] * k
-    pairs = rotation.shape[-1]
-    weights = None
-    if record.weights is not None and record.query_window is None and record.key_window is None:
-        weights = np.asarray(record.weights)[at, 0, h, query]
-        weights = weights.astype(np.float32) / (255 if weights.dtype == np.uint8 else 1)
-    return RotaryPairs(
-        before_rotation(q, rotation)[query],
-        before_rotation(k, rotation),
-        q[query],
-        k,
-        products[:, :pairs] + products[:, pairs : 2 * pairs],
-        products[:, 2 * pairs :].sum(1),
-        weights,
-    )
-
-
-def before_rotation(
-    vectors: Float[np.ndarray, "*H S D"], rotation: Float[np.ndarray, "S 2 P"]
-) -> Float[np.ndarray, "*H S D"]:
-    """Queries or keys as they were before they were rotated.
-
-    A factor on rotated vectors, which yarn and longrope have, is taken out as well.
-    """
-    cos, sin = rotation[:, 0], rotation[:, 1]
-    count, size = cos.shape[-1], cos**2 + sin**2
-    first, second = vectors[..., :count], vectors[..., count : 2 * count]
-    rotated = ((first * cos + second * sin) / size, (second * cos - first * sin) / size)
-    return np.concatenate([*rotated, vectors[..., 2 * count :]], -1)
-
-
 VECTORS_BYTES = 32_000_000  # beyond this, beside its weights, a page becomes slow to open
 _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are halved by float16
 # A softmax is that of other terms if a weight is further off than this share of its row's largest.
@@ -119,7 +33,6 @@ _EXACT_BYTES = 2_000_000  # up to here numbers keep float32; larger ones are hal
 _TOLD, _GUESSED = 0.1, 0.01
 _STEP = {"uint8": 1 / 255, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # of weights just below 1
 _ROUNDING = 1e-2  # scores of a product whose factors were rounded to bfloat16, as on a TPU
-
 Mask = Literal["none", "causal"]
 Projection = Literal["query", "key", "value"]
 _PROJECTIONS: tuple[Projection, ...] = ("query", "key", "value")
@@ -403,3 +316,88 @@ def _scores_and_weights(
     options = {"mask": allowed[None, None], "bias": added, "scale": scale, "capture": _CAPTURE}
     captured: Any = reference.attention(q, k, k, **options)[1]
     return captured.scores[0], captured.weights[0]
+
+
+class RotaryPairs(NamedTuple):
+    """Vectors and scores of one query of one head. K keys, D dimensions, P pairs.
+
+    Attributes:
+        query: The query before it was rotated.
+        keys: The keys before they were rotated.
+        rotated_query: The query as it was multiplied.
+        rotated_keys: The keys as they were multiplied.
+        shares: Part of each scaled score that each pair adds.
+        rest: Part that dimensions add which are not rotated.
+        weights: Attention; None where the record holds none.
+    """
+
+    query: Float[np.ndarray, " D"]
+    keys: Float[np.ndarray, "K D"]
+    rotated_query: Float[np.ndarray, " D"]
+    rotated_keys: Float[np.ndarray, "K D"]
+    shares: Float[np.ndarray, "K P"]
+    rest: Float[np.ndarray, " K"]
+    weights: Float[np.ndarray, " K"] | None
+
+    def deciding(self) -> Int[np.ndarray, " K"]:
+        """The pair of each key with the largest share, by size."""
+        return np.abs(self.shares).argmax(1)
+
+    def summary(self, keys: int = 5) -> str:
+        """Scores of some keys in words, a line for each."""
+        order = range(len(self.keys))
+        if self.weights is not None:
+            order = np.argsort(-self.weights, kind="stable")
+        count, pairs = self.shares.shape[1], self.deciding()
+        return "\n".join(
+            f"key {k}: score {self.shares[k].sum() + self.rest[k]:.2f}; pair {pairs[k]} "
+            f"(dimensions {pairs[k]} and {pairs[k] + count}) adds the most, "
+            f"{self.shares[k, pairs[k]]:.2f}"
+            for k in list(order)[:keys]
+        )
+
+
+def rotary_pairs(record: AttentionRecord, layer: int, head: int, query: int) -> RotaryPairs:
+    """Read the pairs of one query of one head."""
+    if record.rotation is None or record.query is None or record.key is None:
+        raise InputError(
+            "This trace holds no rotation of queries and keys.\n"
+            "Trace a model with rotary positions, such as a Llama, with "
+            "capture=fa.Capture(weights=True, query=True, key=True)."
+        )
+    at = record.layers.index(choose([layer], record.layers, "layer")[0])
+    h = record.heads.index(choose([head], record.heads, "head")[0])
+    q, k = (np.asarray(a)[at, 0, :, h].astype(np.float32) for a in (record.query, record.key))
+    if not 0 <= query < len(q):
+        raise InputError(f"There is no query {query}.\nThere are queries 0 to {len(q) - 1}.")
+    rotation = np.asarray(record.rotation)[at, 0].astype(np.float32)
+    scale = q.shape[-1] ** -0.5 if record.scale is None else record.scale
+    products = scale * q[query] * k
+    pairs = rotation.shape[-1]
+    weights = None
+    if record.weights is not None and record.query_window is None and record.key_window is None:
+        weights = np.asarray(record.weights)[at, 0, h, query]
+        weights = weights.astype(np.float32) / (255 if weights.dtype == np.uint8 else 1)
+    return RotaryPairs(
+        before_rotation(q, rotation)[query],
+        before_rotation(k, rotation),
+        q[query],
+        k,
+        products[:, :pairs] + products[:, pairs : 2 * pairs],
+        products[:, 2 * pairs :].sum(1),
+        weights,
+    )
+
+
+def before_rotation(
+    vectors: Float[np.ndarray, "*H S D"], rotation: Float[np.ndarray, "S 2 P"]
+) -> Float[np.ndarray, "*H S D"]:
+    """Queries or keys as they were before they were rotated.
+
+    A factor on rotated vectors, which yarn and longrope have, is taken out as well.
+    """
+    cos, sin = rotation[:, 0], rotation[:, 1]
+    count, size = cos.shape[-1], cos**2 + sin**2
+    first, second = vectors[..., :count], vectors[..., count : 2 * count]
+    rotated = ((first * cos + second * sin) / size, (second * cos - first * sin) / size)
+    return np.concatenate([*rotated, vectors[..., 2 * count :]], -1)
