@@ -64,33 +64,34 @@ def attention(
     ((2, 5, 4, 8), (2, 4, 5, 5), (2, 4, 5), 'xla')
 
     Args:
-        q: queries, float32, bfloat16 or float16 (float64 under x64).
-        k: keys, the same dtype; H is a multiple of G, and H / G query heads share a key head.
-        v: values, the same dtype; their depth may differ.
-        mask: bool, True where attention is allowed: ``[B, K]`` marks real keys, four dimensions
+        q: Queries, float32, bfloat16 or float16 (float64 under x64).
+        k: Keys, the same dtype; H is a multiple of G, and H / G query heads share a key head.
+        v: Values, the same dtype; their depth may differ.
+        mask: Bool, True where attention is allowed: ``[B, K]`` marks real keys, four dimensions
             broadcast to ``[B, H, Q, K]``.
-        bias: float, added to the scaled scores; four dimensions that broadcast to
+        bias: Float, added to the scaled scores; four dimensions that broadcast to
             ``[B, H, Q, K]``. Has a gradient. Or a function of the positions of queries
             ``[Q, 1]`` and keys ``[1, K]`` that returns ``[#H, Q, K]``, such as ALiBi: it is
             called block by block, so that no array of Q x K exists.
-        segment_ids: integers of packed sequences, one ``[B, S]`` when Q = K, else
+        segment_ids: Integers of packed sequences, one ``[B, S]`` when Q = K, else
             ``(of_queries, of_keys)``; a query attends to keys with its own id only.
-        causal: a query at i attends to keys at j <= i only.
+        causal: A query at i attends to keys at j <= i only.
         window: ``(left, right)``: a query at i attends to keys at i - left <= j <= i + right
             only; None on a side means no limit, one number stands for both sides. Static.
-        soft_cap: scaled scores become ``soft_cap * tanh(score / soft_cap)``. Static. The bias is
+        soft_cap: Scaled scores become ``soft_cap * tanh(score / soft_cap)``. Static. The bias is
             added afterwards and is not capped; tokamax adds it first and caps the sum.
-        sinks: a logit for each head that takes part in the softmax but has no value.
-        query_offset: position of the first query, for keys in a cache or a prompt in chunks; one
+        sinks: A logit for each head that takes part in the softmax but has no value.
+        query_offset: Position of the first query, for keys in a cache or a prompt in chunks; one
             number, or one for each example. A Python number lets kernels skip masked keys.
-        scale: factor on q·k, ``1 / sqrt(D)`` when None.
-        dropout: drops weights on the way to the output, never in what is captured.
-        labels: what sieves and ``received`` need to know about positions.
-        capture: what to return beside the output, static. Memory on top of the output: ``weights``
-            B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each row
+        scale: Factor on q·k, ``1 / sqrt(D)`` when None.
+        dropout: Drops weights on the way to the output, never in what is captured.
+        labels: Labels of positions that sieves and ``received`` read.
+        capture: Fields to return beside the output, static. Memory on top of the output:
+            ``weights`` B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each
+            row
             statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored (by
             "xla" from 129 queries on), nor with a window of them.
-        edits: functions of the scores and of the weights, for interventions. They need arrays of
+        edits: Functions of the scores and of the weights, for interventions. They need arrays of
             Q·K numbers, so "reference" runs the call, whatever the device, and the record says so.
         implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few
             statistics), "xla" or "reference" (anywhere). None chooses while tracing, by device
@@ -107,10 +108,10 @@ def attention(
         the output, float weights, scores and all statistics except indices.
 
     Raises:
-        ValueError: shapes that do not fit, heads or labels that are missing, an unknown
+        ValueError: Shapes that do not fit, heads or labels that are missing, an unknown
             implementation.
-        TypeError: a mask that is not bool, different dtypes of q, k and v, and the like.
-        NotImplementedError: a known implementation that cannot run the call, or not here, with
+        TypeError: A mask that is not bool, different dtypes of q, k and v, and the like.
+        NotImplementedError: A known implementation that cannot run the call, or not here, with
             the reason.
     """
     given = Labels() if labels is None else labels

@@ -23,8 +23,8 @@ class Band(NamedTuple):
     """Offsets ``j - i`` between key and query position that causality and a window allow.
 
     Attributes:
-        low: smallest offset, None for no limit.
-        high: largest offset, None for no limit.
+        low: Smallest offset, None for no limit.
+        high: Largest offset, None for no limit.
     """
 
     low: int | None = None
@@ -40,22 +40,22 @@ class Call(NamedTuple):
     """One checked call.
 
     Attributes:
-        q: queries.
-        k: keys, same dtype; heads divide those of q.
-        v: values, same dtype; their depth may differ.
-        mask: four dimensions, each full or 1.
-        bias: four dimensions, each full or 1; or a function of positions, see `PairBias`.
-        segment_ids: of queries and of keys.
-        causal: keys after the query are masked.
-        scale: factor on q·k, see ``factor``.
+        q: Queries.
+        k: Keys, same dtype; heads divide those of q.
+        v: Values, same dtype; their depth may differ.
+        mask: Four dimensions, each full or 1.
+        bias: Four dimensions, each full or 1; or a function of positions, see `PairBias`.
+        segment_ids: Segment ids of queries and of keys.
+        causal: Keys after the query are masked.
+        scale: Factor on q·k, see ``factor``.
         dropout: None when nothing is dropped.
-        labels: what the sieves need is there.
-        capture: what to return beside the output.
-        window: keys to the left and to the right of the query that it may attend to.
-        soft_cap: limit of the absolute score before the bias is added.
-        sinks: logit of the sink of each query head.
-        query_offset: position of the first query, one for all examples or one for each.
-        edits: functions that change scores or weights; None for none.
+        labels: Labels that the sieves read.
+        capture: Fields to return beside the output.
+        window: Keys to the left and to the right of the query that it may attend to.
+        soft_cap: Limit of the absolute score before the bias is added.
+        sinks: Logit of the sink of each query head.
+        query_offset: Position of the first query, one for all examples or one for each.
+        edits: Functions that change scores or weights; None for none.
     """
 
     q: Float[Array, "B Q H D"]
@@ -115,8 +115,8 @@ def some_heads(call: Call, heads: tuple[int, ...]) -> Call:
     """The part of a call that belongs to some heads.
 
     Args:
-        call: a checked call.
-        heads: their numbers.
+        call: A checked call.
+        heads: Their numbers.
 
     Returns:
         A call with ``len(heads)`` heads and the same request.
@@ -151,7 +151,7 @@ def without_pairs(call: Call) -> Call:
     """Return the call without its pairs, whose weights are computed beside it from its lse.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The call itself when it asks for no pairs.
@@ -169,7 +169,7 @@ def without_window(call: Call) -> Call:
     """Return the call without its window, whose weights and scores are computed beside it.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The call itself when it asks for no window.

@@ -23,15 +23,15 @@ def checked(call: Call) -> Call:
     """The call with four-dimensional masks, paired segments, and no dropout at rate 0.
 
     Args:
-        call: as the user wrote it; NumPy arrays are welcome.
+        call: The call as the user wrote it; NumPy arrays are accepted.
 
     Returns:
         A call that every implementation can work on without looking again. Checking a checked
         call changes nothing.
 
     Raises:
-        TypeError: a dtype is wrong, such as a float mask.
-        ValueError: a shape is wrong, or the request names heads or labels that are not there.
+        TypeError: A dtype is wrong, such as a float mask.
+        ValueError: A shape is wrong, or the request names heads or labels that are not there.
     """
     q, k, v = (jnp.asarray(array) for array in (call.q, call.k, call.v))
     _check_qkv(q, k, v)
@@ -306,7 +306,7 @@ def needed_labels(sieve: Sieve) -> tuple[str, ...]:
     """Fields of `Labels` that a sieve reads.
 
     Args:
-        sieve: the set of keys.
+        sieve: The set of keys.
 
     Returns:
         Field names, empty for a sieve made of offsets only.

@@ -40,8 +40,8 @@ class Choice(NamedTuple):
     """Result of an automatic choice.
 
     Attributes:
-        name: of the implementation.
-        passed_over: better ones that the device could run, and why they cannot take the call.
+        name: Name of the implementation.
+        passed_over: Better ones that the device could run, and why they cannot take the call.
     """
 
     name: str
@@ -52,8 +52,8 @@ def device_refusal(name: str, device: Device) -> str | None:
     """Why an implementation cannot run on a device.
 
     Args:
-        name: one of `NAMES`.
-        device: to run on.
+        name: One of `NAMES`.
+        device: Device to run on.
 
     Returns:
         The reason, None when it can.
@@ -77,8 +77,8 @@ def call_refusal(name: str, call: Call) -> str | None:
     """Why an implementation cannot run a call, on whatever device.
 
     Args:
-        name: one of `NAMES`.
-        call: a checked call; shapes and dtypes of its arrays are enough.
+        name: One of `NAMES`.
+        call: A checked call; shapes and dtypes of its arrays are enough.
 
     Returns:
         The reason, None when it can.
@@ -103,8 +103,8 @@ def choose(call: Call, device: Device) -> Choice:
     """The best implementation for a call.
 
     Args:
-        call: a checked call; shapes and dtypes of its arrays are enough.
-        device: that the call is for.
+        call: A checked call; shapes and dtypes of its arrays are enough.
+        device: Device that the call is for.
 
     Returns:
         The first of `NAMES` that both the device and the call allow.
@@ -124,15 +124,15 @@ def run(name: str | None, call: Call) -> Any:
     """Runs a call.
 
     Args:
-        name: of the implementation, None to choose.
-        call: a checked call.
+        name: Name of the implementation; None to choose.
+        call: A checked call.
 
     Returns:
         The output and the intermediates.
 
     Raises:
-        ValueError: there is no implementation of that name.
-        NotImplementedError: the named implementation cannot run this call, or not here.
+        ValueError: If there is no implementation of that name.
+        NotImplementedError: The named implementation cannot run this call, or not here.
     """
     if name == "reference" or (name is None and call.edits is not None):
         return reference.attention(**call._asdict())
@@ -143,8 +143,8 @@ def complete(attend: Callable[[Call], Any], call: Call) -> Any:
     """Runs an implementation, and computes what none of them returns.
 
     Args:
-        attend: takes a checked call that asks for neither a window nor pairs.
-        call: a checked call.
+        attend: Takes a checked call that asks for neither a window nor pairs.
+        call: A checked call.
 
     Returns:
         The output and the intermediates.

@@ -16,7 +16,7 @@ def varying_axes(tree: Any) -> frozenset[str]:
     """Mesh axes over which any array of a tree differs from device to device.
 
     Args:
-        tree: arrays, as seen inside ``shard_map``.
+        tree: Arrays, as seen inside ``shard_map``.
 
     Returns:
         Axis names; empty outside ``shard_map``.
@@ -35,7 +35,7 @@ def vary_alike(tree: Tree) -> Tree:
     """Marks all arrays as varying over the axes of any of them, as an opaque kernel needs it.
 
     Args:
-        tree: arrays, as seen inside ``shard_map``.
+        tree: Arrays, as seen inside ``shard_map``.
 
     Returns:
         The same values. The gradient of an array that did not vary is summed over the devices.
@@ -53,9 +53,9 @@ def result(shape: tuple[int, ...], dtype: Any, operands: Any) -> jax.ShapeDtypeS
     """Shape and dtype of what a kernel returns; varies over the mesh axes of its operands.
 
     Args:
-        shape: of the result.
-        dtype: of the result.
-        operands: a tree of the arrays that the kernel reads.
+        shape: Shape of the result.
+        dtype: Dtype of the result.
+        operands: A tree of the arrays that the kernel reads.
 
     Returns:
         An entry for ``out_shape`` or ``out_type``.
@@ -89,8 +89,8 @@ def load(ref: Any, layout: Any) -> jax.Array:
     """Loads from shared memory of a GPU into registers.
 
     Args:
-        ref: a part of shared memory.
-        layout: of the registers.
+        ref: A part of shared memory.
+        layout: Layout of the registers.
 
     Returns:
         The array.
@@ -105,7 +105,7 @@ def transposed(ref: Any) -> Any:
     """The matrix in shared memory of a GPU with its two dimensions swapped.
 
     Args:
-        ref: a matrix.
+        ref: A matrix.
 
     Returns:
         A view.
@@ -126,18 +126,18 @@ def cudnn_with_lse(
     bfloat16; what it calls does not.
 
     Args:
-        q: queries, [B, Q, H, D].
-        k: keys, [B, K, H, D].
-        v: values, [B, K, H, D].
-        lengths: number of real keys, which come first, int32 [B]; None when all are.
-        scale: factor on q·k.
-        causal: keys after the query are masked.
+        q: Queries, [B, Q, H, D].
+        k: Keys, [B, K, H, D].
+        v: Values, [B, K, H, D].
+        lengths: Number of real keys, which come first, int32 [B]; None when all are.
+        scale: Factor on q·k.
+        causal: Keys after the query are masked.
 
     Returns:
         The output, and the log-sum-exp [B, H, Q] without a gradient.
 
     Raises:
-        RuntimeError: there is no cuDNN.
+        RuntimeError: If there is no cuDNN.
     """
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 

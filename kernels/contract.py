@@ -101,8 +101,8 @@ class Sieve:
     [0.2 0.2 0.2 0.2 0. ]
 
     Attributes:
-        name: key of the statistic in ``Intermediates.stats``.
-        key_class: bit number, 0 to 31, that must be set in ``Labels.key_class`` of the key.
+        name: Key of the statistic in ``Intermediates.stats``.
+        key_class: Bit number, 0 to 31, that must be set in ``Labels.key_class`` of the key.
         offsets: ``(low, high)``, both included, for ``j - i``; the next token is ``(1, 1)``.
         same_segment: True wants equal segments in ``Labels``, False different ones.
         same_token: True wants equal token ids in ``Labels``, False different ones.
@@ -113,7 +113,7 @@ class Sieve:
             largest weight, the first of equals, -1 where there is none (int32, no gradient).
 
     Raises:
-        ValueError: empty or reserved name, no condition, bit or label out of range,
+        ValueError: Empty or reserved name, no condition, bit or label out of range,
             ``low > high``, an unknown statistic.
     """
 
@@ -188,29 +188,29 @@ class Capture:
     (1, 1, 5)
 
     Attributes:
-        weights: attention weights after softmax, before dropout, ``[B, H, Q, K]``.
-        scores: scaled and biased scores, ``-inf`` where masked, float32 ``[B, H, Q, K]``.
-        query: projected queries. This and the next three are recorded by the model, not here.
-        key: projected keys.
-        value: projected values.
-        head_output: output of each head before the output projection.
-        hidden: output of each layer, ``[B, S, E]``, before any normalization that follows the
+        weights: Attention weights after softmax, before dropout, ``[B, H, Q, K]``.
+        scores: Scaled and biased scores, ``-inf`` where masked, float32 ``[B, H, Q, K]``.
+        query: Projected queries. This and the next three are recorded by the model, not here.
+        key: Projected keys.
+        value: Projected values.
+        head_output: Output of each head before the output projection.
+        hidden: Output of each layer, ``[B, S, E]``, before any normalization that follows the
             last one. Recorded by the model; it is of no head.
-        stats: statistic names (see the table of this module) and sieves.
-        layers: layers to record, all when None. Read by the model.
-        heads: heads to record, in this order, all when None. Everything captured, statistics
+        stats: Statistic names (see the table of this module) and sieves.
+        layers: Layers to record, all when None. Read by the model.
+        heads: Heads to record, in this order, all when None. Everything captured, statistics
             too, then has ``len(heads)`` in place of H.
-        dtype: of ``weights``: float32, bfloat16, float16, or uint8 holding round(255 p).
+        dtype: Dtype of ``weights``: float32, bfloat16, float16, or uint8 holding round(255 p).
         query_window: ``(start, stop)``, the queries whose weights and scores are wanted, all when
             None. These then have ``stop - start`` in place of Q, and cost no more memory than that.
             Statistics are of all queries.
         key_window: ``(start, stop)``, the keys that are wanted of these rows, the same way. A
             weight is a share of its whole row, whatever part of the row is wanted.
-        vector_dtype: of ``query``, ``key``, ``value``, ``head_output`` and ``hidden``: float32,
-            bfloat16 or float16; None keeps the dtype of the computation.
+        vector_dtype: Dtype of ``query``, ``key``, ``value``, ``head_output`` and ``hidden``:
+            float32, bfloat16 or float16; None keeps the dtype of the computation.
 
     Raises:
-        ValueError: unknown or repeated statistic, unknown dtype, negative or repeated number in
+        ValueError: Unknown or repeated statistic, unknown dtype, negative or repeated number in
             ``layers`` or ``heads``, an empty window, or one without weights and scores.
     """
 
@@ -362,15 +362,15 @@ class Labels(NamedTuple):
     [0.75 0.25 0.75 0.75]
 
     Attributes:
-        key_class: bitmask of the classes each key belongs to.
-        query_segment: segment of each query, for ``Sieve.same_segment``.
-        key_segment: segment of each key.
-        query_token: token id of each query, for ``Sieve.same_token``.
-        key_token: token id of each key.
+        key_class: Bitmask of the classes each key belongs to.
+        query_segment: Segment of each query, for ``Sieve.same_segment``.
+        key_segment: Segment of each key.
+        query_token: Token id of each query, for ``Sieve.same_token``.
+        key_token: Token id of each key.
         query_mask: True for the queries counted in ``received`` (False for padding).
         query_labels: A integer labels of each query, for ``Sieve.same_label``.
         key_labels: C integer labels of each key.
-        pairs: query and key of the weights that ``pairs`` returns; negative for none.
+        pairs: Query and key of the weights that ``pairs`` returns; negative for none.
     """
 
     key_class: Int[Array, "B K"] | None = None
@@ -394,11 +394,11 @@ class Dropout(NamedTuple):
     (1, 5, 4, 8)
 
     Attributes:
-        rate: probability that a weight is dropped, 0 <= rate < 1. Kept ones grow by 1/(1-rate).
-        key: a PRNG key. The mask is a function of (key, batch, head, query, key position), the
+        rate: Probability that a weight is dropped, 0 <= rate < 1. Kept ones grow by 1/(1-rate).
+        key: A PRNG key. The mask is a function of (key, batch, head, query, key position), the
             same in every implementation, forward and backward. Positions are counted inside the
             call, so under ``shard_map`` fold the index of the shard into the key.
-        heads: numbers of the heads of the call, of which the mask is a function; None counts them
+        heads: Numbers of the heads of the call, of which the mask is a function; None counts them
             from 0.
     """
 
@@ -421,8 +421,8 @@ class Edits(NamedTuple):
     0.0
 
     Attributes:
-        scores: maps scaled, biased scores ``[B, H, Q, K]``, ``-inf`` where masked, to new ones.
-        weights: maps the weights ``[B, H, Q, K]`` before dropout to new ones, which need not sum
+        scores: Maps scaled, biased scores ``[B, H, Q, K]``, ``-inf`` where masked, to new ones.
+        weights: Maps the weights ``[B, H, Q, K]`` before dropout to new ones, which need not sum
             to one.
     """
 
@@ -442,10 +442,11 @@ class Intermediates:
     ((1, 4, 5, 5), True)
 
     Attributes:
-        weights: before dropout, in the dtype asked; of the window where one was asked.
-        scores: scaled and biased, ``-inf`` where masked, float32; of the window, too.
-        stats: the statistics by name, see the table of this module.
-        implementation: the one that ran.
+        weights: Weights before dropout, in the requested dtype; of the window where one was
+            requested.
+        scores: Scaled and biased, ``-inf`` where masked, float32; of the window, too.
+        stats: The statistics by name, see the table of this module.
+        implementation: The one that ran.
     """
 
     weights: Shaped[Array, "B H Q K"] | None = None

@@ -29,7 +29,7 @@ def refusal(call: Call) -> str | None:
     """Why cuDNN cannot run a call, None when it can.
 
     Args:
-        call: a checked call, or one that holds shapes and dtypes only.
+        call: A checked call, or one that holds shapes and dtypes only.
 
     Returns:
         The reason.
@@ -73,7 +73,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H D"], Intermediates]:
     """Attention and linear statistics.
 
     Args:
-        call: a checked call that `refusal` lets pass.
+        call: A checked call that `refusal` lets pass.
 
     Returns:
         The output in q's dtype and the intermediates.

@@ -25,8 +25,8 @@ class Device(NamedTuple):
 
     Attributes:
         platform: "cpu", "gpu", "tpu" or what else jax calls it.
-        kind: as the maker calls it.
-        capability: compute capability of an NVIDIA GPU, None for all others and when unknown.
+        kind: Kind of the device, in the words of its maker.
+        capability: Compute capability of an NVIDIA GPU, None for all others and when unknown.
     """
 
     platform: str
@@ -46,7 +46,7 @@ def current(array: Any = None) -> Device:
     ``jax.default_device``; the first device of ``jax.default_backend()``.
 
     Args:
-        array: an array of the computation.
+        array: An array of the computation.
 
     Returns:
         The device.
@@ -80,15 +80,15 @@ def only_on(array: Array, platform: str, refusal: str) -> Array:
     """Return an array in a program that refuses to be lowered for any other platform.
 
     Args:
-        array: something that the program cannot do without.
+        array: Something that the program cannot do without.
         platform: "cuda" or "tpu".
-        refusal: message of the error, with ``{platform}`` where the other platform is named.
+        refusal: Message of the error, with ``{platform}`` where the other platform is named.
 
     Returns:
         The array. Costs nothing, and nothing is left of it in the compiled program.
 
     Raises:
-        NotImplementedError: the array lies on another platform; when traced, only later, when
+        NotImplementedError: The array lies on another platform; when traced, only later, when
             the program around it is lowered for another platform.
     """
     return _only_on.bind(array, platform=platform, refusal=refusal)

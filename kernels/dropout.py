@@ -33,10 +33,10 @@ def row_words(
     """64 random bits for every query row.
 
     Args:
-        dropout: its key seeds the bits.
-        batch: number of examples B.
-        heads: number of heads H.
-        rows: query positions.
+        dropout: Its key seeds the bits.
+        batch: Number of examples B.
+        heads: Number of heads H.
+        rows: Query positions.
 
     Returns:
         Two words for each row.
@@ -57,9 +57,9 @@ def keep_block(
     """True where a weight stays.
 
     Args:
-        rate: probability of False, to 24 bits.
-        words: of the rows, from `row_words`.
-        keys: key positions.
+        rate: Probability of False, to 24 bits.
+        words: Words of the rows, from `row_words`.
+        keys: Key positions.
 
     Returns:
         The mask, two multiplications per entry.
@@ -74,9 +74,9 @@ def pair_bits(
     """24 random bits for a query and a key, in signed arithmetic that every device has.
 
     Args:
-        first: first word of the query's row, as int32.
-        second: its second word.
-        keys: key positions, int32.
+        first: First word of the query's row, as int32.
+        second: Its second word.
+        keys: Key positions, int32.
 
     Returns:
         int32 from 0 to 2^24 - 1.
@@ -91,7 +91,7 @@ def threshold(rate: float | Float[Array, ""]) -> Int[Array, ""]:
     """The smallest value of `pair_bits` with which a weight stays.
 
     Args:
-        rate: probability of dropping.
+        rate: Probability of dropping.
 
     Returns:
         An int32.
@@ -114,9 +114,9 @@ def keep_mask(
     """True where a weight stays, for rows ``first_row`` onwards.
 
     Args:
-        dropout: rate and key.
+        dropout: Rate and key.
         shape: ``(B, H, Q, K)`` of the block.
-        first_row: position of the first query of the block.
+        first_row: Position of the first query of the block.
 
     Returns:
         The mask of that block; blocks of any size agree with the whole.

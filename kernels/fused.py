@@ -29,10 +29,10 @@ class Forward(NamedTuple):
     """Results of a forward kernel.
 
     Attributes:
-        output: in q's dtype.
+        output: Output, in q's dtype.
         rows: ``KernelPlan.results``, packed; lse in nats.
-        weights: in the dtype asked, None when not asked.
-        scores: in nats, None when not asked.
+        weights: Weights in the requested dtype; None if not requested.
+        scores: Scores in nats; None if not requested.
     """
 
     output: Float[Array, "B Q H Dv"]
@@ -45,9 +45,9 @@ class Cotangents(NamedTuple):
     """Gradients that arrive at a call, beside those of statistics, which are packed.
 
     Attributes:
-        output: of the output, times ``keep_scale``, in q's dtype.
-        weights: of captured weights, float32.
-        scores: of captured scores, float32.
+        output: Cotangent of the output, times ``keep_scale``, in q's dtype.
+        weights: Cotangent of captured weights, float32.
+        scores: Cotangent of captured scores, float32.
     """
 
     output: Float[Array, "B Q H Dv"]
@@ -60,7 +60,7 @@ class Kernels:
     """The kernels of one device. Compared by identity: make one and keep it.
 
     Attributes:
-        name: of the implementation.
+        name: Name of the implementation.
         forward: (plan, operands) -> `Forward`.
         received: (plan, operands) -> column sums of the counted weights, ``[B, H, Kp]``; packed
             rows are those of the final sums and "counted".
@@ -104,7 +104,7 @@ def refusal(call: Call) -> str | None:
     """Why no fused kernel can run a call, whatever the device.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The reason, None when they may.
@@ -120,10 +120,10 @@ def attend(
     """Runs a call on a device's kernels, forward and backward.
 
     Args:
-        call: a checked call that the kernels can run.
-        kernels: of the device.
-        block_q: query rows of a tile.
-        block_k: keys of a tile.
+        call: A checked call that the kernels can run.
+        kernels: Kernels of the device.
+        block_q: Query rows of a tile.
+        block_k: Keys of a tile.
 
     Returns:
         The output in q's dtype and the intermediates.
@@ -439,8 +439,8 @@ def over_mesh(attend: Callable[[Call], Any], call: Call) -> Any:
     """Run `attend` on a call, in parts where the current mesh has such axes.
 
     Args:
-        attend: an implementation; output `[B, Q, H, D]`, captures `[B, H, ...]`.
-        call: a checked call. A size that an axis does not divide is not cut along it, nor are
+        attend: An implementation; output `[B, Q, H, D]`, captures `[B, H, ...]`.
+        call: A checked call. A size that an axis does not divide is not cut along it, nor are
             heads of which some are captured: every device would have to capture others.
 
     Returns:

@@ -19,12 +19,12 @@ class Positions(NamedTuple):
     """Positions and labels of one side of a block, those of queries or those of keys.
 
     Attributes:
-        at: positions; those of queries may differ between examples.
-        segment: packed sequence, for masking.
-        key_class: bits of the classes of keys.
-        label_segment: segment, for sieves.
-        label_token: token id, for sieves.
-        labels: integer labels, for sieves.
+        at: Positions; those of queries may differ between examples.
+        segment: Packed sequence, for masking.
+        key_class: Bits of the classes of keys.
+        label_segment: Segment, for sieves.
+        label_token: Token id, for sieves.
+        labels: Integer labels, for sieves.
     """
 
     at: Int[Array, "#B S"]
@@ -39,7 +39,7 @@ def sides(call: Call) -> tuple[Positions, Positions]:
     """Return positions and labels of all queries and of all keys.
 
     Args:
-        call: a checked call.
+        call: A checked call.
     """
     labels, ids = call.labels, call.segment_ids
     of_queries, of_keys = ids if isinstance(ids, tuple) else (None, None)
@@ -67,7 +67,7 @@ def restricted(call: Call) -> bool:
     """Return whether any pair of positions can be masked by more than a bias of ``-inf``.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         A Python bool, known while tracing.
@@ -81,10 +81,10 @@ def allowed_pairs(
     """True where a query of a block may attend to a key of the block.
 
     Args:
-        band: offsets between positions that are allowed.
-        mask: the block's part of ``call.mask``.
-        queries: of the block.
-        keys: of the block.
+        band: Offsets between positions that are allowed.
+        mask: The block's part of ``call.mask``.
+        queries: Queries of the block.
+        keys: Keys of the block.
 
     Returns:
         A mask that broadcasts to ``[B, H, Q, K]`` of the block, None when nothing is masked.
@@ -116,8 +116,8 @@ def sanitized(
     Without this, 0 * NaN would carry a masked key's garbage into outputs and gradients.
 
     Args:
-        k: keys.
-        v: values.
+        k: Keys.
+        v: Values.
 
     Returns:
         Keys and values with unusable positions set to 0, and what must be added to the scores
@@ -133,9 +133,9 @@ def sieve_block(sieve: Sieve, queries: Positions, keys: Positions) -> Bool[Array
     """True for the keys that a sieve holds, for a block of queries and keys.
 
     Args:
-        sieve: the set of keys.
-        queries: of the block, with the labels that the sieve reads.
-        keys: of the block, with the labels that the sieve reads.
+        sieve: The set of keys.
+        queries: Queries of the block, with the labels that the sieve reads.
+        keys: Keys of the block, with the labels that the sieve reads.
 
     Returns:
         A block that broadcasts over heads; masked keys are not taken out of it.

@@ -46,7 +46,7 @@ def refusal(call: Call) -> str | None:
     """Why these kernels cannot run a call, whatever the device.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The reason, None when they can.
@@ -64,7 +64,7 @@ def blocks(call: Call) -> tuple[int, int]:
     """Queries and keys of a tile: small where statistics need the registers.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         ``(block_q, block_k)``.
@@ -98,7 +98,7 @@ def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"],
     """Attention and what was asked of it, in fused kernels.
 
     Args:
-        call: a checked call without `refusal`.
+        call: A checked call without `refusal`.
         interpret: False on a GPU, or how to interpret.
 
     Returns:
@@ -141,8 +141,8 @@ def received(
     """Column sums of the weights of the counted queries: keys stay, queries pass.
 
     Args:
-        plan: of the call.
-        operands: packed rows are those of the final sums and "counted".
+        plan: Plan of the call.
+        operands: Packed rows are those of the final sums and "counted".
         interpret: False, or how to interpret.
 
     Returns:

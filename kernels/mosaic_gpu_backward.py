@@ -50,9 +50,9 @@ def tile_weights(
     """Scores and weights of a tile, and which of them dropout keeps (None for all).
 
     Args:
-        sweep: of the kernel; transposed tiles are [keys, queries].
-        parts: the tile's part of every input, in shared memory.
-        form: of the tile.
+        sweep: Sweep of the kernel; transposed tiles are [keys, queries].
+        parts: The tile's part of every input, in shared memory.
+        form: Layout of the tile.
         score: q·k.
 
     Returns:
@@ -74,9 +74,9 @@ def tile_gradient(
     """The weights of a tile after dropout, and the gradients of its scores and of its products.
 
     Args:
-        sweep: of the kernel; transposed tiles are [keys, queries].
-        parts: the tile's part of every input, in shared memory.
-        form: of the tile.
+        sweep: Sweep of the kernel; transposed tiles are [keys, queries].
+        parts: The tile's part of every input, in shared memory.
+        form: Layout of the tile.
 
     Returns:
         Three float32 tiles.
@@ -106,9 +106,9 @@ def grad_queries(
     """Gradient of the queries: a block of queries stays, keys pass.
 
     Args:
-        plan: of the call.
-        operands: with the backward's packed rows.
-        cotangents: what arrives.
+        plan: Plan of the call.
+        operands: Operands with the backward's packed rows.
+        cotangents: Cotangents of output, statistics and maps.
         interpret: False, or how to interpret.
 
     Returns:
@@ -151,10 +151,10 @@ def grad_keys(
     Heads that share a key head are summed afterwards, in float32.
 
     Args:
-        plan: of the call.
-        operands: with the backward's packed rows.
-        cotangents: what arrives.
-        of_bias: whether to sum the gradient of the scores of each key.
+        plan: Plan of the call.
+        operands: Operands with the backward's packed rows.
+        cotangents: Cotangents of output, statistics and maps.
+        of_bias: Whether to sum the gradient of the scores of each key.
         interpret: False, or how to interpret.
 
     Returns:
@@ -252,9 +252,9 @@ def row_dots(
     """For each query, the sum over keys of weight times what reaches it, but for the output.
 
     Args:
-        plan: of the call.
-        operands: packed rows are those of the final sums and, for ``received``, "counted".
-        cotangents: only those of captured weights are used.
+        plan: Plan of the call.
+        operands: Packed rows are those of the final sums and, for ``received``, "counted".
+        cotangents: Only those of captured weights are used.
         interpret: False, or how to interpret.
 
     Returns:
@@ -300,9 +300,9 @@ def grad_bias(
     Where that is too few blocks for the device, each sums a part of them, and the parts are added.
 
     Args:
-        plan: of the call.
-        operands: with the backward's packed rows.
-        cotangents: what arrives.
+        plan: Plan of the call.
+        operands: Operands with the backward's packed rows.
+        cotangents: Cotangents of output, statistics and maps.
         interpret: False, or how to interpret.
 
     Returns:

@@ -61,8 +61,8 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> For
     """Output, statistics and maps in one kernel; some statistics may need one of their own.
 
     Args:
-        plan: of the call.
-        operands: of the call.
+        plan: Plan of the call.
+        operands: Operands of the call.
         interpret: False, or how to interpret.
 
     Returns:

@@ -55,14 +55,14 @@ class TileSchedule:
     """Schedule of a kernel: tiles that stay in shared memory, and tiles that pass through it.
 
     Attributes:
-        plan: of the call.
-        transposed: tiles are [keys, queries], so warpgroups share the keys of a block; otherwise
+        plan: Plan of the call.
+        transposed: Tiles are [keys, queries], so warpgroups share the keys of a block; otherwise
             tiles are [queries, keys] and they share the queries.
-        groups: compute warpgroups, `ROWS` rows of a block each.
-        step: columns of a tile.
-        staying: inputs that are loaded once; all others pass, a tile at a time.
-        late: inputs that pass in a ring of their own, because they are needed after the others.
-        twice: whether tiles pass a second time, without the inputs that are late.
+        groups: Compute warpgroups, `ROWS` rows of a block each.
+        step: Columns of a tile.
+        staying: Inputs that are loaded once; all others pass, a tile at a time.
+        late: Inputs that pass in a ring of their own, because they are needed after the others.
+        twice: Whether tiles pass a second time, without the inputs that are late.
     """
 
     plan: KernelPlan
@@ -260,7 +260,7 @@ def products(*pairs: tuple[Any, Any]) -> list[Array]:
     """Left · rightᵀ of each pair, all on the tensor cores before the first is read.
 
     Args:
-        pairs: matrices in shared memory, (left, right); all right ones have the same length.
+        pairs: Matrices in shared memory, (left, right); all right ones have the same length.
 
     Returns:
         A float32 tile of each pair.
@@ -320,9 +320,9 @@ class Ring(NamedTuple):
     """Slots of shared memory that tiles of some inputs pass through together.
 
     Attributes:
-        names: of the inputs.
-        full: a barrier for each slot: its tile has come.
-        free: a barrier for each slot: all compute warpgroups are done with it.
+        names: Names of the inputs.
+        full: A barrier for each slot: its tile has come.
+        free: A barrier for each slot: all compute warpgroups are done with it.
     """
 
     names: Sequence[str]
@@ -334,20 +334,20 @@ class GridBlock(NamedTuple):
     """One block of the grid, as all its warpgroups see it.
 
     Attributes:
-        sweep: what stays and what passes.
-        sources: inputs in global memory, by name.
-        buffers: their tiles in shared memory, by name.
-        outputs: results in global memory, by name.
-        stages: shared memory for results, by name.
-        registers: shared memory that stands for a matrix in registers, None on a GPU.
-        ready: barrier: what stays has come.
-        turn: barrier of the compute warpgroups, None unless there are two rings.
-        rings: of the inputs that pass, as in `TileSchedule.rings`.
-        slots: tiles that each ring holds.
-        first: number of the first tile.
-        count: number of tiles.
-        place: of a tile, by its number.
-        group: the warpgroup.
+        sweep: Which inputs stay in shared memory and which pass.
+        sources: Inputs in global memory, by name.
+        buffers: Their tiles in shared memory, by name.
+        outputs: Results in global memory, by name.
+        stages: Shared memory for results, by name.
+        registers: Shared memory that stands for a matrix in registers, None on a GPU.
+        ready: Barrier: what stays has come.
+        turn: Barrier of the compute warpgroups, None unless there are two rings.
+        rings: Rings of the inputs that pass, as in `TileSchedule.rings`.
+        slots: Tiles that each ring holds.
+        first: Number of the first tile.
+        count: Number of tiles.
+        place: Function from the number of a tile to its place.
+        group: The warpgroup.
     """
 
     sweep: TileSchedule
@@ -422,7 +422,7 @@ class ComputeWork(NamedTuple):
     """Work of the compute warpgroups that visit every tile once, from a single ring.
 
     Attributes:
-        accumulators: how many matrices [ROWS, D] the tensor cores sum up.
+        accumulators: Number of matrices [ROWS, D] that the tensor cores sum up.
         start: () -> what else is carried from tile to tile.
         step: (accumulators, carried, parts in shared memory, form) -> carried.
         finish: (block, sums, carried) -> None; stores.
@@ -468,9 +468,9 @@ class Walk(NamedTuple):
     """Inputs of a kernel, the blocks of its grid, and the tiles that each of them visits.
 
     Attributes:
-        arrays: the inputs, by name.
-        grid: sizes of the grid, by name.
-        tiles_of: inside the kernel, from the inputs in global memory: the first tile of this
+        arrays: The inputs, by name.
+        grid: Sizes of the grid, by name.
+        tiles_of: Inside the kernel, from the inputs in global memory: the first tile of this
             block, the number of its tiles, and the place of a tile by its number.
     """
 
@@ -492,14 +492,15 @@ def launch(
     """Runs a kernel.
 
     Args:
-        name: of the kernel, for profilers.
-        sweep: what stays and what passes.
-        walk: its inputs, its grid, and which tiles a block visits.
-        results: shapes of the outputs, by name.
-        compute: runs a compute warpgroup, when what stays has come.
-        staging: shared memory for results, by name.
+        name: Name of the kernel, for profilers.
+        sweep: Which inputs stay in shared memory and which pass.
+        walk: Its inputs, its grid, and which tiles a block visits.
+        results: Shapes of the outputs, by name.
+        compute: Runs a compute warpgroup, when what stays has come.
+        staging: Shared memory for results, by name.
         interpret: False, or how to interpret.
-        registers: of a thread that brings, and of one that computes; None for `_registers`.
+        registers: Registers of a thread that loads, and of one that computes; None for
+            `_registers`.
 
     Returns:
         The outputs, by name.

@@ -110,8 +110,8 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
     """The walk of a kernel with one block for each group of rows.
 
     Args:
-        sweep: what stays and what passes.
-        arrays: the inputs, by name.
+        sweep: Which inputs stay in shared memory and which pass.
+        arrays: The inputs, by name.
 
     Returns:
         The walk; its inputs have the ranges of tiles that masks known at run time leave.

@@ -41,27 +41,27 @@ class KernelPlan:
         depth: D.
         value_depth: Dv.
         key_heads: G.
-        dtype: of q, k, v and the output.
-        scale: factor on q·k.
-        soft_cap: limit of the scores before the bias, in nats; None for none.
-        band: offsets between the position of a key and the row of a query that are allowed.
-        offset: position of the first query; None where each example has its own, as the packed
+        dtype: Dtype of q, k, v and the output.
+        scale: Factor on q·k.
+        soft_cap: Limit of the scores before the bias, in nats; None for none.
+        band: Offsets between the position of a key and the row of a query that are allowed.
+        offset: Position of the first query; None where each example has its own, as the packed
             row "position". Tiles are then not skipped.
-        sinks: whether a packed row "sink" holds a logit that takes part in the sum.
-        block_q: query rows of a tile; packed rows are padded to a multiple of it.
-        block_k: keys of a tile; packed keys are padded to a multiple of it.
-        row_floats: names along the packed float32 rows.
-        row_ints: names along the packed int32 rows.
-        key_floats: names along the packed float32 keys.
-        key_ints: names along the packed int32 keys.
-        results: names along the packed rows that the forward kernel returns; "lse" is first, those
+        sinks: Whether a packed row "sink" holds a logit that takes part in the sum.
+        block_q: Query rows of a tile; packed rows are padded to a multiple of it.
+        block_k: Keys of a tile; packed keys are padded to a multiple of it.
+        row_floats: Names along the packed float32 rows.
+        row_ints: Names along the packed int32 rows.
+        key_floats: Names along the packed float32 keys.
+        key_ints: Names along the packed int32 keys.
+        results: Names along the packed rows that the forward kernel returns; "lse" is first, those
             of ``topk`` are last.
-        sieves: asked, the n-th is called "sieve n" in ``results``.
+        sieves: Asked, the n-th is called "sieve n" in ``results``.
         topk: k of ``topk(k)``, 0 when not asked.
-        weights: dtype of the weights to write, None for none.
-        scores: whether to write the scores.
-        dropout: whether ``row_ints`` holds dropout words.
-        ranged: whether padding, segments or offsets of examples, known at run time, may mask whole
+        weights: Dtype of the weights to write, None for none.
+        scores: Whether to write the scores.
+        dropout: Whether ``row_ints`` holds dropout words.
+        ranged: Whether padding, segments or offsets of examples, known at run time, may mask whole
             tiles; which, is computed in tiles.py.
     """
 
@@ -151,19 +151,19 @@ class Operands(NamedTuple):
     """The arrays of one call. A packed dimension of 1 stands for all batches or heads.
 
     Attributes:
-        q: queries, not padded.
-        k: keys, not padded; garbage in keys that some query may not see is taken out.
-        v: values, the same.
-        row_floats: per query, ``KernelPlan.row_floats``.
-        row_ints: per query, ``KernelPlan.row_ints``.
-        key_floats: per key, ``KernelPlan.key_floats``. "bias" is in the kernels' units: -inf for
+        q: Queries, not padded.
+        k: Keys, not padded; garbage in keys that some query may not see is taken out.
+        v: Values, the same.
+        row_floats: Per query, ``KernelPlan.row_floats``.
+        row_ints: Per query, ``KernelPlan.row_ints``.
+        key_floats: Per key, ``KernelPlan.key_floats``. "bias" is in the kernels' units: -inf for
             padding and the tail, NaN where a key or value was unusable, plus a bias that is the
             same for all queries.
-        key_ints: per key, ``KernelPlan.key_ints``.
-        bias: per pair, in natural units; masks that differ between queries are -inf in it.
-        threshold: smallest `dropout.pair_bits` that stay.
+        key_ints: Per key, ``KernelPlan.key_ints``.
+        bias: Per pair, in natural units; masks that differ between queries are -inf in it.
+        threshold: Smallest `dropout.pair_bits` that stay.
         keep_scale: 1 / (1 - dropout rate), a factor on the output.
-        sinks: logit of each head, natural units.
+        sinks: Logit of each head, natural units.
     """
 
     q: Float[Array, "B Q H D"]
@@ -183,9 +183,9 @@ def pack(call: Call, block_q: int, block_k: int) -> tuple[KernelPlan, Operands]:
     """Turns a checked call into what kernels work on.
 
     Args:
-        call: a checked call; ``capture.heads`` and ``received`` are left to the caller.
-        block_q: query rows of a tile.
-        block_k: keys of a tile.
+        call: A checked call; ``capture.heads`` and ``received`` are left to the caller.
+        block_q: Query rows of a tile.
+        block_k: Keys of a tile.
 
     Returns:
         The plan and its arrays. Costs O(B·H·(Q + K)) memory, more only for masks and biases that
@@ -259,9 +259,9 @@ def stack(vectors: dict[str, Array], length: int, fill: float = 0) -> Array | No
     """Packs vectors ``[#B, #H, S]`` of one dtype along a new dimension, padded at the end.
 
     Args:
-        vectors: by name, in the order of the plan's names.
-        length: padded length.
-        fill: value of the padding.
+        vectors: Vectors by name, in the order of the plan's names.
+        length: Padded length.
+        fill: Value of the padding.
 
     Returns:
         ``[#B, #H, n, length]``, None for no vectors.

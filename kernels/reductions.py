@@ -36,10 +36,10 @@ class RowBlock(NamedTuple):
 
     Attributes:
         scores: -inf where masked.
-        shift: largest score of the row or its sink (0 if fully masked), without gradient.
-        exponentials: exp(scores - shift), 0 where masked.
-        total: their sum, with that of the sink; 0 for a fully masked row without one.
-        sink: exp(logit of the sink - shift), None without sinks.
+        shift: Largest score of the row or its sink (0 if fully masked), without gradient.
+        exponentials: Exp(scores - shift), 0 where masked.
+        total: Their sum, with that of the sink; 0 for a fully masked row without one.
+        sink: Exp(logit of the sink - shift), None without sinks.
     """
 
     scores: Float[Array, "B H Q K"]
@@ -56,7 +56,7 @@ def exponentiate(
 
     Args:
         scores: -inf where masked.
-        sinks: logit of the sink of each head.
+        sinks: Logit of the sink of each head.
 
     Returns:
         The block, ready for the statistics below.
@@ -112,7 +112,7 @@ def masses(
     """`mass` of several sets of keys, by one product: faster than one sum after the other.
 
     Args:
-        rows: the block.
+        rows: The block.
         inside: True for the keys of each set.
 
     Returns:
@@ -133,7 +133,7 @@ def sieve_statistic(
     """The statistic of a sieve: `contract.Sieve.statistic`.
 
     Args:
-        rows: the block.
+        rows: The block.
         inside: True for the keys of the sieve.
         statistic: "mass", "entropy" or "argmax".
 
@@ -248,8 +248,8 @@ def topk(rows: RowBlock, k: int) -> tuple[Float[Array, "B H Q R"], Int[Array, "B
     """The k largest weights and their keys, the earlier key first among equals.
 
     Args:
-        rows: the block.
-        k: how many, R of the result; rows with fewer keys end in weight 0 and index -1.
+        rows: The block.
+        k: Number of keys, R of the result; rows with fewer keys end in weight 0 and index -1.
 
     Returns:
         Weights and int32 key positions.
@@ -267,10 +267,10 @@ def row_statistics(
     """The statistics of rows that need no labels.
 
     Args:
-        rows: the block.
-        names: those wanted; others are ignored.
-        queries: positions, for ``distance``.
-        keys: positions, for ``distance``.
+        rows: The block.
+        names: Names of statistics to return; others are ignored.
+        queries: Positions, for ``distance``.
+        keys: Positions, for ``distance``.
 
     Returns:
         Statistics by name.
@@ -314,9 +314,9 @@ def statistics(
     """Statistics of dense weights by name.
 
     Args:
-        weights: of one example, 0 where masked; any axes before the last two.
-        stats: names and sieves, as `Capture.stats`; all but "lse" and "topk(k)".
-        labels: of that example: arrays without the axis B.
+        weights: Weights of one example, 0 where masked; any axes before the last two.
+        stats: Names and sieves, as `Capture.stats`; all but "lse" and "topk(k)".
+        labels: Labels of that example: arrays without the axis B.
 
     Returns:
         "[*heads, Q]" each, "received" "[*heads, K]" and "pairs" "[*heads, P]"; float64 but for
@@ -374,9 +374,9 @@ def inside(sieve: Sieve, labels: Labels, offset: np.ndarray) -> Bool[np.ndarray,
     """Mask of the keys in a sieve, for every query of one example.
 
     Args:
-        sieve: the set of keys.
-        labels: arrays without the axis B.
-        offset: key position minus query position, "[Q, K]".
+        sieve: The set of keys.
+        labels: Arrays without the axis B.
+        offset: Key position minus query position, "[Q, K]".
     """
     members = np.ones((1, offset.shape[1]), bool)
     if sieve.key_class is not None:

@@ -41,29 +41,29 @@ def attention(
     """softmax(scale q·k + bias) v, in float32 (float64 for float64 inputs).
 
     Args:
-        q: queries.
-        k: keys.
-        v: values.
+        q: Queries.
+        k: Keys.
+        v: Values.
         mask: True where attention is allowed.
-        bias: added to the scaled scores.
-        segment_ids: attention stays within equal ids.
-        causal: attention to keys not after the query only.
-        window: attention to keys so far before and after the query only.
-        soft_cap: limit of the absolute score before the bias.
-        sinks: a logit of each head beside those of the keys.
-        query_offset: position of the first query.
-        scale: factor on q·k, 1/sqrt(D) when None.
-        dropout: on the weights that make the output.
-        labels: positions' labels for sieves and ``received``.
-        capture: what to return beside the output.
-        edits: functions that change scores and weights.
+        bias: Added to the scaled scores.
+        segment_ids: Attention stays within equal ids.
+        causal: Attention to keys not after the query only.
+        window: Attention to keys so far before and after the query only.
+        soft_cap: Limit of the absolute score before the bias.
+        sinks: A logit of each head beside those of the keys.
+        query_offset: Position of the first query.
+        scale: Factor on q·k, 1/sqrt(D) when None.
+        dropout: Dropout on the weights that make the output.
+        labels: Positions' labels for sieves and ``received``.
+        capture: Fields to return beside the output.
+        edits: Functions that change scores and weights.
 
     Returns:
         The output in q's dtype and the intermediates. Memory: several times B·H·Q·K floats.
 
     Raises:
-        ValueError: as `flaxattn.kernels.attention.attention`.
-        TypeError: as there.
+        ValueError: Under the conditions of `flaxattn.kernels.attention.attention`.
+        TypeError: Under the same conditions as there.
     """
     given = Labels() if labels is None else labels
     options = (mask, bias, segment_ids, causal, scale, dropout, given, capture)

@@ -104,11 +104,11 @@ class SieveTile:
     """A sieve and the part of the keys that a tile has of it.
 
     Attributes:
-        plan: of the call.
-        sieve: the set of keys.
-        form: of the tile.
-        rows: packed vectors of the tile's queries.
-        keys: packed vectors of the tile's keys.
+        plan: Plan of the call.
+        sieve: The set of keys.
+        form: Layout of the tile.
+        rows: Packed vectors of the tile's queries.
+        keys: Packed vectors of the tile's keys.
     """
 
     plan: KernelPlan
@@ -123,10 +123,10 @@ class SieveTile:
         """Take the statistic of the sieve over the keys of the tile.
 
         Args:
-            tile: scores.
-            exponentials: of the scores, relative to the shift of their row.
-            logs: their logarithms, finite.
-            reach: smallest and largest offset of the tile, None to look at all of its pairs.
+            tile: Scores.
+            exponentials: Exponentials of the scores, relative to the shift of their row.
+            logs: Their logarithms, finite.
+            reach: Smallest and largest offset of the tile, None to look at all of its pairs.
 
         Returns:
             For "mass" the sum of the exponentials, for "entropy" the sum of exponentials times
@@ -173,11 +173,11 @@ def inside(
     """Mask of the entries of a tile that are in a sieve: `reference._inside`.
 
     Args:
-        plan: of the call.
-        sieve: the set of keys.
-        form: of the tile.
-        rows: packed vectors of the tile's queries.
-        keys: packed vectors of the tile's keys.
+        plan: Plan of the call.
+        sieve: The set of keys.
+        form: Layout of the tile.
+        rows: Packed vectors of the tile's queries.
+        keys: Packed vectors of the tile's keys.
 
     Returns:
         A bool tile.
@@ -228,12 +228,12 @@ def scores(
     """Scores in the kernels' units, -inf where masked: `reference._scores`.
 
     Args:
-        plan: of the call.
-        form: of the tile.
+        plan: Plan of the call.
+        form: Layout of the tile.
         product: q·k in float32.
-        rows: packed vectors of the tile's queries.
-        keys: packed vectors of the tile's keys.
-        bias: the tile of the pair bias.
+        rows: Packed vectors of the tile's queries.
+        keys: Packed vectors of the tile's keys.
+        bias: The tile of the pair bias.
 
     Returns:
         A tile.
@@ -264,9 +264,9 @@ def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dic
     """The state of rows that have seen no key: largest score, sums, best keys.
 
     Args:
-        plan: of the call.
-        form: of the tiles.
-        rows: packed vectors of the queries; a "sink" is seen before all keys.
+        plan: Plan of the call.
+        form: Layout of the tiles.
+        rows: Packed vectors of the queries; a "sink" is seen before all keys.
 
     Returns:
         Vectors of rows by name; "shift" and "total" always, others as asked.
@@ -312,16 +312,16 @@ def advance(
     """Takes one more tile of scores into the state of its rows (online softmax).
 
     Args:
-        plan: of the call.
-        form: of the tile.
-        state: of the rows so far.
-        tile: scores in the kernels' units; tiles come in the order of their keys.
-        rows: packed vectors of the tile's queries.
-        keys: packed vectors of the tile's keys.
-        unit: positive factor still missing in the scores; the largest of a row is found without
+        plan: Plan of the call.
+        form: Layout of the tile.
+        state: State of the rows so far.
+        tile: Scores in the kernels' units; tiles come in the order of their keys.
+        rows: Packed vectors of the tile's queries.
+        keys: Packed vectors of the tile's keys.
+        unit: Positive factor still missing in the scores; the largest of a row is found without
             it, and it joins the subtraction.
         masked: False where no score of the tile is -inf.
-        reach: smallest and largest offset between a key and a query of the tile; sieves of other
+        reach: Smallest and largest offset between a key and a query of the tile; sieves of other
             offsets are then left out at run time.
 
     Returns:
@@ -411,8 +411,8 @@ def finish(
     """The statistics of rows that have seen all their keys.
 
     Args:
-        plan: of the call.
-        state: after the last tile.
+        plan: Plan of the call.
+        state: State after the last tile.
 
     Returns:
         The final shift; the factor that turns exponentials relative to it into weights (0 for a
@@ -460,9 +460,9 @@ def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     """Mask of the weights of a tile that dropout keeps: `dropout.keep_mask`.
 
     Args:
-        form: of the tile.
-        rows: packed vectors with the words of the tile's queries.
-        threshold: a scalar, `dropout.threshold`.
+        form: Layout of the tile.
+        rows: Packed vectors with the words of the tile's queries.
+        threshold: A scalar, `dropout.threshold`.
 
     Returns:
         A bool tile.
@@ -478,8 +478,8 @@ class TileRanges(NamedTuple):
     """First tile that each block visits and the one after its last, both 0 where it visits none.
 
     Attributes:
-        keys: tiles of keys that a block of queries visits.
-        queries: tiles of queries that a block of keys visits.
+        keys: Tiles of keys that a block of queries visits.
+        queries: Tiles of queries that a block of keys visits.
     """
 
     keys: Int[Array, "#B I 2"]
@@ -492,11 +492,11 @@ def tile_ranges(
     """Ranges of tiles that the blocks of a kernel visit.
 
     Args:
-        plan: of a call; `KernelPlan.ranged` says whether the ranges can be shorter than those of
-            its band.
-        vectors: the packed vectors of the call by their names in `plan.Operands`.
-        block_q: queries of a tile; tiles cover the padded queries.
-        block_k: keys of a tile; tiles cover the padded keys.
+        plan: Plan of a call; `KernelPlan.ranged` says whether the ranges can be shorter than those
+            of its band.
+        vectors: The packed vectors of the call by their names in `plan.Operands`.
+        block_q: Queries of a tile; tiles cover the padded queries.
+        block_k: Keys of a tile; tiles cover the padded keys.
 
     Returns:
         int32 arrays; a batch dimension of 1 stands for all examples.
@@ -511,10 +511,10 @@ def needed_tiles(
     """False for tiles of which every pair is masked by padding, segments or the band.
 
     Args:
-        plan: of a call.
-        vectors: as for `tile_ranges`.
-        block_q: queries of a tile.
-        block_k: keys of a tile.
+        plan: Plan of a call.
+        vectors: Packed vectors, as for `tile_ranges`.
+        block_q: Queries of a tile.
+        block_k: Keys of a tile.
 
     Returns:
         One bool for each tile, the same for all heads. True as well for some tiles without pairs:
@@ -600,9 +600,9 @@ def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) ->
     """The weights of a tile from the final sums of their rows, for the passes after the first.
 
     Args:
-        form: of the tile.
-        tile: scores in the kernels' units.
-        rows: packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
+        form: Layout of the tile.
+        tile: Scores in the kernels' units.
+        rows: Packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
             digits of scores that are huge; +inf for rows without keys.
 
     Returns:
@@ -634,14 +634,14 @@ def score_gradient(
     ``rows["delta"]``. Gradients of statistics join G; see `weights_gradient`.
 
     Args:
-        plan: of the call.
-        form: of the tile.
-        tile: scores in the kernels' units.
-        weights: of the tile.
-        weights_bar: gradient from the output and captured weights: keep * (dO·v), plus theirs.
-        rows: packed vectors of the tile's queries, with "delta" and the gradients of statistics.
-        keys: packed vectors of the tile's keys.
-        scores_bar: gradient of captured scores.
+        plan: Plan of the call.
+        form: Layout of the tile.
+        tile: Scores in the kernels' units.
+        weights: Weights of the tile.
+        weights_bar: Gradient from the output and captured weights: keep * (dO·v), plus theirs.
+        rows: Packed vectors of the tile's queries, with "delta" and the gradients of statistics.
+        keys: Packed vectors of the tile's keys.
+        scores_bar: Gradient of captured scores.
 
     Returns:
         A tile.
@@ -668,12 +668,12 @@ def weights_gradient(
     """Gradient of row statistics with respect to each weight of a tile.
 
     Args:
-        plan: of the call.
-        form: of the tile.
-        tile: scores in the kernels' units.
-        weights: of the tile.
-        rows: packed vectors; "d NAME" is the gradient of the result NAME.
-        keys: packed vectors; "d received" likewise.
+        plan: Plan of the call.
+        form: Layout of the tile.
+        tile: Scores in the kernels' units.
+        weights: Weights of the tile.
+        rows: Packed vectors; "d NAME" is the gradient of the result NAME.
+        keys: Packed vectors; "d received" likewise.
 
     Returns:
         A tile, or 0 when no statistic has a gradient.
@@ -728,10 +728,10 @@ def product_gradient(plan: KernelPlan, form: TileLayout, product: Tile, gradient
     """The gradient with respect to the scaled product, from that of the scores of a tile.
 
     Args:
-        plan: of the call.
-        form: of the tile.
+        plan: Plan of the call.
+        form: Layout of the tile.
         product: q·k in float32.
-        gradient: with respect to the scores.
+        gradient: Gradient with respect to the scores.
 
     Returns:
         The same tile where no soft cap is between them.

@@ -45,7 +45,7 @@ def refusal(call: Call) -> str | None:
     """Why the kernels cannot run a call.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The reason, None when they can.
@@ -61,7 +61,7 @@ def blocks(call: Call) -> tuple[int, int]:
     """Sizes of tiles for a call.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         Query rows and keys of a tile, multiples of 128.
@@ -110,8 +110,8 @@ def attend(call: Call, interpret: Any = False) -> tuple[Float[Array, "B Q H D"],
     """Attention on the TPU kernels.
 
     Args:
-        call: a checked call for which `refusal` is None.
-        interpret: as for `backend`.
+        call: A checked call for which `refusal` is None.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         The output in q's dtype and the intermediates.
@@ -126,9 +126,9 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
     are computed again there: that is cheaper than keeping a row of them.
 
     Args:
-        plan: of the call.
-        operands: of the call.
-        interpret: as for `backend`.
+        plan: Plan of the call.
+        operands: Operands of the call.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         As `fused.Forward` says.
@@ -310,9 +310,9 @@ def received(
     """Column sums of the weights of the counted rows.
 
     Args:
-        plan: with the rows of the final sums and "counted".
-        operands: the same.
-        interpret: as for `backend`.
+        plan: Plan with the rows of the final sums and "counted".
+        operands: Operands with the same rows.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         One number for each key.
@@ -357,10 +357,10 @@ def row_dots(
     """Sum over the keys of weight times what reaches it from captured weights and received.
 
     Args:
-        plan: with the rows of the final sums and, for received, "counted".
-        operands: the same.
-        cotangents: those of the weights count.
-        interpret: as for `tpu.backend`.
+        plan: Plan with the rows of the final sums and, for received, "counted".
+        operands: Operands with the same rows.
+        cotangents: Cotangents; only those of the weights are used.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         One number for each query.
@@ -429,10 +429,10 @@ def grad_queries(
     """The gradient of q, summed over the keys.
 
     Args:
-        plan: with the rows of `tile_gradients.score_gradient`.
-        operands: the same.
-        cotangents: of output and maps.
-        interpret: as for `tpu.backend`.
+        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        operands: Operands with the same rows.
+        cotangents: Cotangents of output and maps.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         In q's dtype.
@@ -479,11 +479,11 @@ def grad_keys(
     """The gradients of k and v, summed over the queries.
 
     Args:
-        plan: with the rows of `tile_gradients.score_gradient`.
-        operands: the same.
-        cotangents: of output and maps.
-        of_bias: whether to sum the gradient of the scores of each key as well.
-        interpret: as for `tpu.backend`.
+        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        operands: Operands with the same rows.
+        cotangents: Cotangents of output and maps.
+        of_bias: Whether to sum the gradient of the scores of each key as well.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         Both in q's dtype, and the sums, None without ``of_bias``.
@@ -546,10 +546,10 @@ def grad_bias(
     """The gradient of the pair bias, summed over batch and heads inside the kernel where it is 1.
 
     Args:
-        plan: with the rows of `tile_gradients.score_gradient`.
-        operands: the same, with a bias.
-        cotangents: of output and maps.
-        interpret: as for `tpu.backend`.
+        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        operands: Operands with the same rows and a bias.
+        cotangents: Cotangents of output and maps.
+        interpret: Whether the kernel is interpreted, as for `backend`.
 
     Returns:
         float32 in the shape of the bias.

@@ -114,7 +114,7 @@ def fitted(vector: Array, width: int) -> Array:
 
     Args:
         vector: ``[n, LANES]``.
-        width: of the matrix.
+        width: Width of the matrix.
 
     Returns:
         ``[n, width]``.
@@ -127,10 +127,10 @@ def dot(a: Array, b: Array, of_a: int, of_b: int) -> Float[Array, "m n"]:
     """Matrix product over one dimension of each, summed in float32.
 
     Args:
-        a: a matrix.
-        b: a matrix of the same dtype; float32 takes several passes of the matrix unit.
-        of_a: the dimension of ``a`` to sum over.
-        of_b: that of ``b``.
+        a: A matrix.
+        b: A matrix of the same dtype; float32 takes several passes of the matrix unit.
+        of_a: The dimension of ``a`` to sum over.
+        of_b: The same axis of ``b``.
 
     Returns:
         The product in float32.
@@ -186,8 +186,8 @@ class KernelResult(NamedTuple):
 
     Attributes:
         kind: "query matrix", "key matrix", "query vectors", "key vectors" or "tile".
-        shape: of four dimensions; the last blocks may stand out over it.
-        dtype: of its entries.
+        shape: Shape of four dimensions; the last blocks may extend beyond it.
+        dtype: Dtype of its entries.
     """
 
     kind: str
@@ -200,11 +200,11 @@ class GridSchedule:
     """The order in which a kernel sees the tiles of a call.
 
     Attributes:
-        plan: of the call.
+        plan: Plan of the call.
         outer: QUERIES, KEYS or PAIRS.
-        passes: how often the inner side is walked over; results of kind "tile" are written in
+        passes: Number of passes over the inner side; results of kind "tile" are written in
             the last one.
-        shared: for PAIRS, the leading dimensions (1 or full) of the result.
+        shared: Shared for PAIRS, the leading dimensions (1 or full) of the result.
     """
 
     plan: KernelPlan
@@ -261,7 +261,7 @@ class GridSchedule:
         """Tiles that each outer block visits, where masks known at run time leave some out.
 
         Args:
-            inputs: from `inputs_of`.
+            inputs: Inputs from `inputs_of`.
 
         Returns:
             `tile_ranges` of the outer side for every example, flat as scalar memory wants it; None
@@ -279,8 +279,8 @@ class GridSchedule:
         """First inner tile that the outer block of a tile visits, and the one after the last.
 
         Args:
-            place: the tile.
-            ranges: from `ranges`, or a reference to them.
+            place: The tile.
+            ranges: Ranges from `ranges`, or a reference to them.
 
         Returns:
             Both are the same where it visits none.
@@ -314,8 +314,8 @@ class GridSchedule:
         """The tile whose inputs a step asks for: the nearest one needed, so nothing else moves.
 
         Args:
-            ids: indices of the grid, and behind them `ranges` where there are any.
-            once: whether the input is read in the first pass only; it stays where that ended.
+            ids: Indices of the grid, and behind them `ranges` where there are any.
+            once: Whether the input is read in the first pass only; it stays where that ended.
 
         Returns:
             The tile.
@@ -348,9 +348,9 @@ class GridSchedule:
         """Block of an array that lies in VMEM at a step; a dimension of 1 stands for all.
 
         Args:
-            kind: see `KernelResult`, or "scalar".
-            shape: of the array.
-            place: from the indices of the grid, and what is read before them, to a tile.
+            kind: A kind of `KernelResult`, or "scalar".
+            shape: Shape of the array.
+            place: Function from the indices of the grid, and what is read before them, to a tile.
 
         Returns:
             The entry of ``in_specs`` or ``out_specs``.
@@ -394,12 +394,12 @@ class GridSchedule:
         """Runs a kernel over the grid.
 
         Args:
-            name: shown by profilers.
-            body: what a step does.
-            inputs: from `inputs_of`.
-            results: by name.
+            name: Shown by profilers.
+            body: Computation of a step.
+            inputs: Inputs from `inputs_of`.
+            results: Results by name.
             scratch: float32 matrices that live from step to step, by name.
-            interpret: as for ``pl.pallas_call``.
+            interpret: Whether the kernel is interpreted, as for ``pl.pallas_call``.
 
         Returns:
             The results by name.
@@ -451,13 +451,13 @@ class GridStep(NamedTuple):
     """State of a kernel at one step of its grid.
 
     Attributes:
-        sweep: the order of the tiles.
-        given: blocks of the inputs, by name.
-        found: blocks of the results, by name.
-        held: matrices that stay from step to step, by name.
-        place: the tile.
-        ids: indices of the grid.
-        needed: whether some pair of the tile may attend.
+        sweep: The order of the tiles.
+        given: Blocks of the inputs, by name.
+        found: Blocks of the results, by name.
+        held: Matrices that stay from step to step, by name.
+        place: The tile.
+        ids: Indices of the grid.
+        needed: Whether some pair of the tile may attend.
     """
 
     sweep: GridSchedule
@@ -526,9 +526,9 @@ def inputs_of(
     """The arrays of a call as the kernels read them: heads first, whole blocks, zeros behind.
 
     Args:
-        plan: of the call.
-        operands: of the call.
-        cotangents: for backward kernels.
+        plan: Plan of the call.
+        operands: Operands of the call.
+        cotangents: Cotangents for backward kernels.
 
     Returns:
         By name; what the call does not have is left out.

@@ -85,7 +85,7 @@ def attend(call: Call) -> tuple[Float[Array, "B Q H Dv"], Intermediates]:
     """Attention and what was asked of it, in blocks of query rows.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         The output in q's dtype and the intermediates.
@@ -121,7 +121,7 @@ def captured_window(call: Call) -> dict[str, Shaped[Array, "B H Q K"]]:
     weights are those that asking for all would give, and S x S never exists.
 
     Args:
-        call: a checked call with a window; its dropout, labels and statistics are not looked at.
+        call: A checked call with a window; its dropout, labels and statistics are not looked at.
 
     Returns:
         "weights" and "scores", those that were asked, with the sizes of the window for Q and K.
@@ -164,7 +164,7 @@ def block_rows(call: Call) -> int:
     """Rows of a block: no more than these rows x K exist at a time when no maps are requested.
 
     Args:
-        call: a checked call.
+        call: A checked call.
 
     Returns:
         A divisor of Q when there is one of at least half the limit, else nearly equal parts.
@@ -180,8 +180,8 @@ def block_keys(call: Call, rows: int) -> int:
     """Keys that a block of rows may attend to, where a window bounds them on both sides.
 
     Args:
-        call: a checked call.
-        rows: of a block.
+        call: A checked call.
+        rows: Rows of a block.
 
     Returns:
         K when it is not worth it to take less.
@@ -484,10 +484,10 @@ def per_group(
     The heads of a group are so many more rows: keys are not repeated.
 
     Args:
-        product: the subscripts of an einsum.
-        rows: queries or weights.
-        of_keys: keys or values.
-        dtype: of the result.
+        product: The subscripts of an einsum.
+        rows: Queries or weights.
+        of_keys: Keys or values.
+        dtype: Dtype of the result.
 
     Returns:
         The product, with the heads of ``rows``.
@@ -502,8 +502,8 @@ def scaled(call: Call, products: Float[Array, "..."]) -> Float[Array, "..."]:
     """Products of queries and keys times the factor of a call, within its soft cap.
 
     Args:
-        call: a checked call.
-        products: of queries and keys.
+        call: A checked call.
+        products: Products of queries and keys.
 
     Returns:
         Scores before the bias.
@@ -520,9 +520,9 @@ def values_sum(
     """Sum over keys of w_j v_j.
 
     Args:
-        dtype: of the result.
-        weights: or exponentials.
-        v: values.
+        dtype: Dtype of the result.
+        weights: Or exponentials.
+        v: Values.
 
     Returns:
         The sums.
@@ -541,11 +541,11 @@ def weighted_values(
     """The output from exponentials, its gradient from the weights that they are divided into.
 
     Args:
-        dtype: of the result.
-        weights: exponentials times inverse.
-        exponentials: of a block of rows.
-        inverse: of the sums of the rows.
-        v: values.
+        dtype: Dtype of the result.
+        weights: Exponentials times inverse.
+        exponentials: Exponentials of a block of rows.
+        inverse: Inverse of the sums of the rows.
+        v: Values.
 
     Returns:
         The same as without weights, bit by bit.
@@ -569,8 +569,8 @@ def weights_of_pairs(call: Call, lse: Float[Array, "B H Q"]) -> Float[Array, "B 
     Memory: 2·B·P·H·D numbers for the gathered queries and keys.
 
     Args:
-        call: a checked call with pairs.
-        lse: of the heads that are captured.
+        call: A checked call with pairs.
+        lse: LSE of the heads that are captured.
 
     Returns:
         Weights before dropout, float32 (float64 if q is), with gradients.

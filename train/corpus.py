@@ -77,9 +77,9 @@ class Paragraphs:
     """Every paragraph of some files, as often as it is gone through.
 
     Args:
-        files: see `read_documents`.
-        recipe: names the text column.
-        bad: takes what cannot be used, the first time.
+        files: Files, as for `read_documents`.
+        recipe: Names the text column.
+        bad: Takes what cannot be used, the first time.
     """
 
     def __init__(self, files: Sequence[Path], recipe: TextRecipe, bad: BadRows) -> None:
@@ -271,9 +271,9 @@ class TokenCorpus:
     Light to send to another process: the arrays are opened again there, when first used.
 
     Attributes:
-        folder: where the store is.
+        folder: Folder of the corpus.
         side: "all", "training" or "heldout".
-        fraction: share of the documents on the held-out side.
+        fraction: Share of the documents on the held-out side.
     """
 
     folder: Path

@@ -84,11 +84,11 @@ class FineTuning:
     """Parts that all seeds of a run share.
 
     Attributes:
-        task: what is learnt.
-        recipe: with steps filled in.
-        base: the model that it starts from.
-        data: encoded parts.
-        identity: fingerprints of data, model and tokenizer.
+        task: Task that is learned.
+        recipe: Recipe with steps filled in.
+        base: The model that it starts from.
+        data: Encoded parts.
+        identity: Fingerprints of data, model and tokenizer.
     """
 
     task: GlueTask
@@ -135,20 +135,20 @@ def finetune(
     """Run everything from files to a Hugging Face directory, once per seed.
 
     Args:
-        data: folder of the task or of all of GLUE, or `datasets:` and a name; for a
+        data: Folder of the task or of all of GLUE, or `datasets:` and a name; for a
             `ClassifyRecipe` a user's own files.
-        folder: of the run; seeds that an earlier run finished there are not run again.
-        recipe: task, model and every number.
-        trace_examples: dev examples whose attention is stored before and after fine-tuning.
-        dev: files to evaluate on, of a user's own; default a part of `data`.
-        command: what was typed, for the model card.
+        folder: Folder of the run; seeds that an earlier run finished there are not run again.
+        recipe: Task, model and every number.
+        trace_examples: Dev examples whose attention is stored before and after fine-tuning.
+        dev: Files to evaluate on, of a user's own; default a part of `data`.
+        command: Command that was typed, for the model card.
 
     Returns:
         The content of `summary.json`.
 
     Raises:
-        InputError: the data or the recipe cannot be used; the loss became NaN.
-        CheckpointError: the model, or what an earlier run left, cannot be used.
+        InputError: The data or the recipe cannot be used; the loss became NaN.
+        CheckpointError: The model, or what an earlier run left, cannot be used.
     """
     if isinstance(recipe, ClassifyRecipe):
         assert not isinstance(data, str | Path)

@@ -31,12 +31,12 @@ class GlueExample(NamedTuple):
     """One or two texts with their label, and where they come from.
 
     Attributes:
-        first: the text.
-        second: the other one of a pair.
-        label: label id, or the number of a regression; None in a test set.
-        file: where it was read.
-        line: and on which line.
-        position: number of the row in its part, bad ones counted: the index of a submission.
+        first: The text.
+        second: The other one of a pair.
+        label: Label id, or the number of a regression; None in a test set.
+        file: File that it was read from.
+        line: And on which line.
+        position: Number of the row in its part, bad ones counted: the index of a submission.
     """
 
     first: str
@@ -63,16 +63,16 @@ def read_parts(
     and its texts, so that equal examples stay together and bad rows change nothing.
 
     Args:
-        task: which.
-        data: folder of the task or of all of GLUE, or `datasets:` and a name; not looked at for a
+        task: Task of GLUE, or an own one.
+        data: Folder of the task or of all of GLUE, or `datasets:` and a name; not looked at for a
             user's own task, which names its files.
-        recipe: names of columns, and the seed of the split.
-        bad: takes rows that cannot be used.
-        wanted: keys of `task.parts`.
+        recipe: Names of columns, and the seed of the split.
+        bad: Takes rows that cannot be used.
+        wanted: Keys of `task.parts`.
 
     Raises:
-        InputError: there is no such folder, none of the wanted parts, or a bad row.
-        UnavailableError: the `datasets` package would be needed.
+        InputError: If there is no such folder, none of the wanted parts, or a bad row.
+        UnavailableError: The `datasets` package would be needed.
     """
     parts = {part: _read(task, data, part, recipe, bad) for part in wanted}
     found = {part: read for part, read in parts.items() if read is not None}
@@ -327,10 +327,10 @@ class GlueBatch(NamedTuple):
     """B sequences padded to a bucket S; rows of weight 0 fill the last batch of an epoch.
 
     Attributes:
-        input_ids: token ids.
+        input_ids: Token ids.
         attention_mask: 1 on tokens, 0 on padding.
         token_type_ids: 0 for the first text, 1 for the second.
-        label: label id, or the number of a regression.
+        label: Label id, or the number of a regression.
         weight: 1 for an example, 0 for filling.
     """
 
@@ -345,16 +345,16 @@ class EncodedExamples(NamedTuple):
     """N tokenised examples, one after the other.
 
     Attributes:
-        ids: token ids of all.
-        types: token types of all.
-        starts: where each begins; the last entry is the end.
-        label: label id or number; 0 where there is none.
-        position: see `GlueExample`.
-        file: number of the file in `files`.
-        line: line in it.
-        files: their names.
-        pad_id: what batches are padded with.
-        truncated: how many were cut to fit.
+        ids: Token ids of all.
+        types: Token types of all.
+        starts: Position at which each begins; the last entry is the end.
+        label: Label id or number; 0 where there is none.
+        position: Position, as in `GlueExample`.
+        file: Number of the file in `files`.
+        line: Line in it.
+        files: Their names.
+        pad_id: Id that batches are padded with.
+        truncated: Number of examples that were cut to fit.
     """
 
     ids: Int[np.ndarray, " T"]

@@ -27,11 +27,11 @@ class FileLayout(NamedTuple):
     """One way in which a part of a task lies on the disk.
 
     Attributes:
-        files: read one after the other; all must be there.
-        texts: columns of the first and, for pairs, the second text.
-        label: column of the label; empty in a test set.
-        names: all columns in order, for files without a header.
-        kind: how to read files whose name does not tell.
+        files: Read one after the other; all must be there.
+        texts: Columns of the first and, for pairs, the second text.
+        label: Column of the label; empty in a test set.
+        names: All columns in order, for files without a header.
+        kind: Format of files whose name does not show it.
     """
 
     files: tuple[str, ...]
@@ -46,16 +46,16 @@ class GlueTask:
     """Facts about a task.
 
     Attributes:
-        name: as on the Hub, such as "sst2".
-        folder: of the classic download, such as "SST-2".
-        columns: of the texts, as on the Hub.
-        labels: names in the order of their ids; none for regression.
-        metrics: official ones; GLUE's score of the task is their mean.
-        parts: layouts of each part, the first that is there is taken.
-        submissions: file of each test part's predictions.
-        writes_names: whether a submission has label names instead of ids.
-        limits: smallest and largest value of a regression.
-        own: whether it is a user's own: its parts name their files and are looked for nowhere
+        name: Name on the Hub, such as "sst2".
+        folder: Folder of the classic download, such as "SST-2".
+        columns: Columns of the texts, as on the Hub.
+        labels: Names in the order of their ids; none for regression.
+        metrics: Official ones; GLUE's score of the task is their mean.
+        parts: Layouts of each part, the first that is there is taken.
+        submissions: File of each test part's predictions.
+        writes_names: Whether a submission has label names instead of ids.
+        limits: Smallest and largest value of a regression.
+        own: Whether it is a user's own: its parts name their files and are looked for nowhere
             else, and labels go by their names alone.
     """
 

@@ -88,21 +88,21 @@ def train_lm(
     """Run everything from text files to a Hugging Face directory.
 
     Args:
-        files: text, JSONL or Parquet; the recipe's `documents` says how text is cut.
-        folder: of the run; gets `tokenizer/`, `corpus/`, metrics, samples, checkpoints, and at the
-            end `model/`, `curves.png` and `summary.json`.
-        recipe: every number of the run, and the model to continue from.
-        heldout_files: text to judge by; default a part of the documents of `files`.
-        tokenizer: directory of an existing one; None for the model's own, or to learn one.
-        command: what was typed, for the model card.
+        files: Text, JSONL or Parquet; the recipe's `documents` says how text is cut.
+        folder: Folder of the run; gets `tokenizer/`, `corpus/`, metrics, samples, checkpoints, and
+            at the end `model/`, `curves.png` and `summary.json`.
+        recipe: Every number of the run, and the model to continue from.
+        heldout_files: Text to judge by; default a part of the documents of `files`.
+        tokenizer: Directory of an existing one; None for the model's own, or to learn one.
+        command: Command that was typed, for the model card.
 
     Returns:
         The content of `summary.json`.
 
     Raises:
-        InputError: the text is missing, unreadable or too little, the tokenizer does not fit the
+        InputError: The text is missing, unreadable or too little, the tokenizer does not fit the
             model, or settings contradict it; the loss became NaN.
-        CheckpointError: there is no such model, or what an earlier run left does not fit.
+        CheckpointError: If there is no such model, or what an earlier run left does not fit.
         StopRequestedError: SIGTERM came; the state is saved.
     """
     check_files([*files, *heldout_files] if files else ())
@@ -270,8 +270,8 @@ class RepeatedText(NamedTuple):
     """One span, twice.
 
     Attributes:
-        ids: its tokens; may begin with the end of a text.
-        labels: the token that follows each; 0 after the last one.
+        ids: Its tokens; may begin with the end of a text.
+        labels: The token that follows each; 0 after the last one.
         counted: 1 where a prediction counts.
     """
 

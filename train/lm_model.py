@@ -52,11 +52,11 @@ class TextBatch(NamedTuple):
     """B rows of S tokens; a row holds documents, or chunks of them, one after the other.
 
     Attributes:
-        input_ids: tokens.
+        input_ids: Tokens.
         attention_mask: 1 on tokens, 0 on padding.
-        position_ids: place within the chunk.
-        segment_ids: number of the chunk in its row, from 1; 0 on padding.
-        labels: the token that follows each in its document; after the last one the end of the text.
+        position_ids: Place within the chunk.
+        segment_ids: Number of the chunk in its row, from 1; 0 on padding.
+        labels: The token that follows each in its document; after the last one the end of the text.
         label_mask: 1 where a prediction counts.
     """
 
@@ -72,10 +72,10 @@ class Chunks(NamedTuple):
     """n stretches of tokens of a corpus, each of one document.
 
     Attributes:
-        start: first token in the corpus.
-        size: how many tokens.
-        skipped: how many of the first ones only give context: their predictions count elsewhere.
-        last: whether the document ends with it.
+        start: First token in the corpus.
+        size: Number of tokens.
+        skipped: Number of first tokens that only give context: their predictions count elsewhere.
+        last: Whether the document ends with it.
     """
 
     start: Int64[np.ndarray, " n"]

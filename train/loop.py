@@ -121,18 +121,19 @@ class Task(NamedTuple):
     """Task of the loop: model, data and evaluation.
 
     Attributes:
-        loss: of parameters, a batch, a dropout key (None switches dropout off) and totals.
-        totals: what a batch's sums are divided by; see `update_function`.
-        optimizer: turns gradients into updates.
-        feed: the batches to learn from.
-        evaluate: held-out metrics of parameters, after a number of updates.
-        watch: the held-out metric that says which parameters are best.
-        higher: whether more of it is better.
-        keep_best: whether the result is the best parameters or the last ones.
-        average: the result is the mean of the parameters of so many last evaluations instead, each
+        loss: Function of parameters, a batch, a dropout key (None switches dropout off) and totals.
+        totals: Numbers that a batch's sums are divided by; see `update_function`.
+        optimizer: Turns gradients into updates.
+        feed: The batches to learn from.
+        evaluate: Held-out metrics of parameters, after a number of updates.
+        watch: The held-out metric that says which parameters are best.
+        higher: Whether more of it is better.
+        keep_best: Whether the result is the best parameters or the last ones.
+        average: The result is the mean of the parameters of so many last evaluations instead, each
             of which is saved; 1 for no mean.
-        flops: matrix multiplications' operations of one update on a batch, for MFU.
-        update_bytes: of the arrays of an update, beside the state; 0 where nobody counted them.
+        flops: Matrix multiplications' operations of one update on a batch, for MFU.
+        update_bytes: Bytes of the arrays of an update, beside the state; 0 where they were not
+            counted.
     """
 
     loss: LossFunction

@@ -37,8 +37,8 @@ def raw_draws(key: str, first: int, rows: int, width: int) -> UInt64[np.ndarray,
     Counter-based (Philox 4x64, Salmon et al. 2011): nothing has to be drawn before.
 
     Args:
-        key: what the numbers are for; different keys have independent numbers.
-        first: number of the first row.
+        key: Purpose of the numbers; different keys have independent numbers.
+        first: Number of the first row.
         rows: B.
         width: N, numbers per row; part of what a row is, so the same in every call for a key.
     """
@@ -77,9 +77,9 @@ class Outline(NamedTuple):
     """Starts of documents and sentences of a corpus; indexing gives plain ints, quickly.
 
     Attributes:
-        sentences: first token of every sentence, and the end.
-        documents: first sentence of every document, and the end.
-        members: numbers of the documents that may be used.
+        sentences: First token of every sentence, and the end.
+        documents: First sentence of every document, and the end.
+        members: Numbers of the documents that may be used.
     """
 
     sentences: memoryview
@@ -181,9 +181,9 @@ class Packing(NamedTuple):
     """Places of the pairs in packed rows; N is the number of places for pairs in a row.
 
     Attributes:
-        segment_ids: number of the pair, from 1; 0 on padding.
-        position_ids: place within the pair.
-        starts: position of each pair's [CLS]; 0 for a place without a pair.
+        segment_ids: Number of the pair, from 1; 0 on padding.
+        position_ids: Place within the pair.
+        starts: Position of each pair's [CLS]; 0 for a place without a pair.
         weights: 1 for a pair, 0 for a place without one.
     """
 
@@ -339,15 +339,15 @@ class Batches:
     """Any rows of any pass over a corpus as a batch.
 
     Args:
-        corpus: one side of the documents.
-        tokenizer: the one whose ids the corpus holds.
-        recipe: rows, masking and seed.
-        label: keeps the random numbers of training and evaluation apart.
-        part: which part of every batch this host wants.
-        parts: how many hosts share a batch.
+        corpus: One side of the documents.
+        tokenizer: The one whose ids the corpus holds.
+        recipe: Rows, masking and seed.
+        label: Keeps the random numbers of training and evaluation apart.
+        part: Number of the part of every batch that this host takes.
+        parts: Number of hosts that share a batch.
 
     Raises:
-        InputError: a batch has no equal parts.
+        InputError: A batch has no equal parts.
     """
 
     def __init__(
@@ -491,12 +491,12 @@ class PretrainingFeed:
     phase of the recipe. Passes are numbered through all phases.
 
     Args:
-        corpus: one side of the documents.
-        tokenizer: the one whose ids the corpus holds.
-        recipe: every number.
-        label: keeps the random numbers of training and evaluation apart.
-        part: which part of every batch this host wants.
-        parts: how many hosts share a batch.
+        corpus: One side of the documents.
+        tokenizer: The one whose ids the corpus holds.
+        recipe: Every number.
+        label: Keeps the random numbers of training and evaluation apart.
+        part: Number of the part of every batch that this host takes.
+        parts: Number of hosts that share a batch.
     """
 
     def __init__(
@@ -586,9 +586,9 @@ class Masked(NamedTuple):
     """A batch with hidden tokens; rows with fewer than P have zeros at the end.
 
     Attributes:
-        input_ids: what the model sees.
-        positions: chosen positions, ascending.
-        ids: what stood there.
+        input_ids: Ids that the model reads.
+        positions: Chosen positions, ascending.
+        ids: Ids that stood there before masking.
         weights: 1 where a position was chosen.
     """
 
@@ -685,10 +685,10 @@ class Plans:
     """Plans of one label.
 
     Attributes:
-        corpus: what is planned.
-        recipe: seed, share of short sequences and pairs per row.
-        label: keeps the random numbers of training and evaluation apart.
-        keep_all: whether old plans stay.
+        corpus: Corpus to plan.
+        recipe: Seed, share of short sequences and pairs per row.
+        label: Keeps the random numbers of training and evaluation apart.
+        keep_all: Whether old plans stay.
     """
 
     corpus: TokenCorpus

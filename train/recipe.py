@@ -29,38 +29,39 @@ class Recipe:
     """Settings that every run has.
 
     Attributes:
-        steps: optimiser updates.
-        batch_size: sequences per update, over all devices and hosts.
-        accumulate: parts a batch is worked through in, for less memory; the result is the same.
-        learning_rate: peak, reached after `warmup_steps`.
-        warmup_steps: updates of linear warm-up.
-        schedule: after the warm-up, "bert": the line from the peak at update 0 to zero at the last
-            one; "linear": from the peak at the end of the warm-up; "polynomial": the square root of
+        steps: Optimiser updates.
+        batch_size: Sequences per update, over all devices and hosts.
+        accumulate: Parts a batch is worked through in, for less memory; the result is the same.
+        learning_rate: Peak, reached after `warmup_steps`.
+        warmup_steps: Updates of linear warm-up.
+        schedule: Learning rate after the warm-up, "bert": the line from the peak at update 0 to
+            zero at the last one; "linear": from the peak at the end of the warm-up; "polynomial":
+            the square root of
             that line, as LAMB is used; "constant"; "inverse-sqrt": with the inverse square root of
             the update; "noam": the same, its peak set by the width of the model, see
             `TranslationRecipe`.
         optimizer: "adamw" as BERT's code has it, "lamb", or "adam" as published (Kingma & Ba 2015).
-        adam_b1: decay of the mean of the gradients.
-        adam_b2: decay of the mean of their squares.
-        adam_eps: added to the root of the latter.
-        bias_correction: divide Adam's means by what they lack at the start, as LAMB's paper does.
-        weight_decay: on everything but norms and biases.
-        clip_norm: largest global norm of a gradient.
-        dtype: of the computation; parameters and optimiser stay float32.
-        remat: recompute layers in the backward pass instead of keeping their activations.
-        unroll: compile every layer for itself: takes longer to compile, and then trains up to a
+        adam_b1: Decay of the mean of the gradients.
+        adam_b2: Decay of the mean of their squares.
+        adam_eps: Added to the root of the latter.
+        bias_correction: Divide Adam's means by what they lack at the start, as LAMB's paper does.
+        weight_decay: Weight decay of all parameters but norms and biases.
+        clip_norm: Largest global norm of a gradient.
+        dtype: Dtype of the computation; parameters and optimizer stay float32.
+        remat: Recompute layers in the backward pass instead of keeping their activations.
+        unroll: Compile every layer for itself: takes longer to compile, and then trains up to a
             fifth faster on CPU than a scan over the layers. With `remat` they are scanned.
-        seed: of initial weights, data order and dropout.
-        log_every: updates that one row of the metrics file is the mean of.
-        log_seconds: seconds between two lines on the console.
-        evaluate_every: updates between two held-out evaluations; 0 for the first and last only.
-        checkpoint_every: updates between two checkpoints; 0 for the last only.
-        keep_checkpoints: how many of the newest are kept, beside the best.
-        patience: evaluations without improvement after which the run ends; 0 for never.
-        workers: processes that prepare batches; 0 for a thread of this one.
-        devices: how many to use; 0 for all.
-        model_parallel: devices that share one copy of a layer's heads and feed-forward units.
-        on_error: what to do with a row that cannot be used: "fail", "skip" or "quarantine".
+        seed: Random seed of initial weights, data order and dropout.
+        log_every: Updates that one row of the metrics file is the mean of.
+        log_seconds: Seconds between two lines on the console.
+        evaluate_every: Updates between two held-out evaluations; 0 for the first and last only.
+        checkpoint_every: Updates between two checkpoints; 0 for the last only.
+        keep_checkpoints: Number of newest checkpoints that are kept, beside the best.
+        patience: Evaluations without improvement after which the run ends; 0 for never.
+        workers: Processes that prepare batches; 0 for a thread of this one.
+        devices: Number of devices to use; 0 for all.
+        model_parallel: Devices that share one copy of a layer's heads and feed-forward units.
+        on_error: Policy for rows that cannot be used: "fail", "skip" or "quarantine".
     """
 
     # No fields: smallest values of settings, and settings that are shares.
@@ -150,12 +151,13 @@ class TextRecipe(Recipe):
     """Settings of every run on running text: how files become documents, and how it is evaluated.
 
     Attributes:
-        documents: how text files are cut: "paragraphs" groups blank-line separated paragraphs,
-            "blank-lines" takes each of them for a document, "lines" each line, "files" each file,
+        documents: Unit that text files are cut into: "paragraphs" groups blank-line separated
+            paragraphs, "blank-lines" takes each of them for a document, "lines" each line, "files"
+            each file,
             which is then held in memory.
-        paragraphs_per_document: paragraphs in a group.
-        text_column: of JSONL and Parquet, one document per row.
-        heldout_fraction: share of documents kept for evaluation, chosen by their hash.
+        paragraphs_per_document: Paragraphs in a group.
+        text_column: Column of JSONL and Parquet files, one document per row.
+        heldout_fraction: Share of documents kept for evaluation, chosen by their hash.
     """
 
     least = Recipe.least | at_least(1, "paragraphs_per_document")
@@ -172,30 +174,30 @@ class PretrainRecipe(TextRecipe):
     """BERT pretraining; the defaults are the built-in model's shape on BERT's settings.
 
     Attributes:
-        model: encoder to start from: built-in name, directory or Hub id, of any family with a
+        model: Encoder to start from: built-in name, directory or Hub id, of any family with a
             masked-LM head; it keeps its shape and its tokenizer. Empty for a new BERT.
-        vocab_size: tokens of the WordPiece vocabulary learnt from the data.
-        lowercase: fold case and strip accents.
+        vocab_size: Tokens of the WordPiece vocabulary learnt from the data.
+        lowercase: Fold case and strip accents.
         num_hidden_layers: L.
         num_attention_heads: H.
         hidden_size: E.
         intermediate_size: F.
-        hidden_act: activation of the feed-forward layer.
-        initializer_range: standard deviation of the initial weights.
-        hidden_dropout_prob: dropout on embeddings and sub-layer outputs.
-        attention_probs_dropout_prob: dropout on attention weights.
-        max_position_embeddings: longest input of the model.
-        lengths: sequence length of each phase of training.
-        length_shares: share of the steps each phase gets; they add up to 1.
-        short_sequence_prob: share of documents cut to a random shorter length.
-        pack: most pairs that share a row, each seeing what it would see in a row of its own; 1 pads
+        hidden_act: Activation of the feed-forward layer.
+        initializer_range: Standard deviation of the initial weights.
+        hidden_dropout_prob: Dropout on embeddings and sub-layer outputs.
+        attention_probs_dropout_prob: Dropout on attention weights.
+        max_position_embeddings: Longest input of the model.
+        lengths: Sequence length of each phase of training.
+        length_shares: Share of the steps each phase gets; they add up to 1.
+        short_sequence_prob: Share of documents cut to a random shorter length.
+        pack: Most pairs that share a row, each seeing what it would see in a row of its own; 1 pads
             every pair to a row, as published. Worth it where documents are shorter than `lengths`.
-        masked_lm_prob: share of the tokens predicted.
-        max_predictions: most predictions per sequence; None for `masked_lm_prob` of the length.
-        whole_word_masking: hide all tokens of a word, or none.
-        batch_size: rows per update at the longest length; phases with shorter rows take
+        masked_lm_prob: Share of the tokens predicted.
+        max_predictions: Most predictions per sequence; None for `masked_lm_prob` of the length.
+        whole_word_masking: Hide all tokens of a word, or none.
+        batch_size: Rows per update at the longest length; phases with shorter rows take
             proportionally more, for the same number of tokens.
-        evaluate_batches: batches of one held-out evaluation.
+        evaluate_batches: Batches of one held-out evaluation.
     """
 
     least = TextRecipe.least | at_least(1, "steps evaluate_batches pack")
@@ -265,22 +267,22 @@ class GlueRecipe(Recipe):
     """Fine-tuning on one GLUE task; the defaults are the paper's grid (Devlin et al. 2019 A.3).
 
     Attributes:
-        task: name of the task, such as "sst2".
-        model: what to start from: built-in name, model directory or Hub id.
-        epochs: passes over the training examples; sets `steps` where that is 0.
-        warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
-        steps: updates in all; 0 lets `epochs` decide.
-        evaluations_per_epoch: sets `evaluate_every` where that is 0; at most 20 in all.
-        max_length: tokens kept of an example; the longer text of a pair is cut first.
-        buckets: lengths that batches are padded to, up to `max_length`.
-        seeds: one run per entry, of data order, dropout and the new head.
-        text_column: of CSV, JSONL and Parquet; empty for the task's own names.
-        pair_column: of the second text.
-        label_column: of the label.
-        predict_batch: sequences per batch of an evaluation.
-        gate_price: added to the loss for every head whose gate is open (Voita et al. 2019): heads
+        task: Name of the task, such as "sst2".
+        model: Model to start from: built-in name, model directory or Hub id.
+        epochs: Passes over the training examples; sets `steps` where that is 0.
+        warmup_share: Share of the steps that warm up; sets `warmup_steps` where that is 0.
+        steps: Updates in all; 0 lets `epochs` decide.
+        evaluations_per_epoch: Sets `evaluate_every` where that is 0; at most 20 in all.
+        max_length: Tokens kept of an example; the longer text of a pair is cut first.
+        buckets: Lengths that batches are padded to, up to `max_length`.
+        seeds: One run per entry, of data order, dropout and the new head.
+        text_column: Column of CSV, JSONL and Parquet files; empty for the task's own names.
+        pair_column: Column of the second text.
+        label_column: Column of the label.
+        predict_batch: Sequences per batch of an evaluation.
+        gate_price: Added to the loss for every head whose gate is open (Voita et al. 2019): heads
             that are not worth it close, and are removed from what is saved; 0 for no gates.
-        gate_speed: how many times the learning rate gates are moved with.
+        gate_speed: Factor on the learning rate with which gates are moved.
     """
 
     task: str = "sst2"
@@ -338,11 +340,11 @@ class ClassifyRecipe(GlueRecipe):
     """Fine-tuning a classifier on a user's own files; everything else is as for GLUE.
 
     Attributes:
-        task: name of the task in reports.
-        text_column: column of the text.
-        pair_column: column of the second text; empty for single texts.
-        label_column: column of the label.
-        regression: whether labels are numbers to predict, rather than classes.
+        task: Name of the task in reports.
+        text_column: Column of the text.
+        pair_column: Column of the second text; empty for single texts.
+        label_column: Column of the label.
+        regression: Whether labels are numbers to predict, rather than classes.
     """
 
     task: str = "classify"
@@ -370,45 +372,47 @@ class LanguageModelRecipe(TextRecipe):
     """Next-word prediction; the defaults suit a small model and a few megabytes of text.
 
     Attributes:
-        architecture: of a new model, as a `model_type` of Hugging Face: gpt2, llama, qwen3, gemma2
-            or another key of `flaxattn.models.decoder_types.TYPES`. The type decides everything
+        architecture: Architecture of a new model, a `model_type` of Hugging Face: gpt2, llama,
+            qwen3, gemma2 or another key of `flaxattn.models.decoder_types.TYPES`. The type decides
+            everything
             that no setting here names: norms, activation, rotary positions, windows, soft caps.
-        model: what to continue from: built-in name, model directory or Hub id; it keeps its
+        model: Model to continue from: built-in name, model directory or Hub id; it keeps its
             tokenizer and its config. Empty for a new model.
-        vocab_size: most tokens of a byte-level BPE vocabulary learnt from the data.
+        vocab_size: Most tokens of a byte-level BPE vocabulary learnt from the data.
         n_layer: L of a new model.
         n_head: H of a new model.
         n_embd: E of a new model.
         key_heads: G of a new model, a divisor of `n_head`: heads of keys and values that query
             heads share; 0 for as many as query heads.
-        dropout: of a new model: on embeddings, attention weights and sub-layer outputs, where its
-            type has such a setting. Most types have one for attention weights alone.
-        model_dropout: the same of a model that is gone on from; None for what its config says.
-        initializer_range: standard deviation of a new model's weights. Its positions get half of
+        dropout: Dropout of a new model: on embeddings, attention weights and sub-layer outputs,
+            where its type has such a setting. Most types have one for attention weights alone.
+        model_dropout: The same for a model that training continues from; None for what its config
+            says.
+        initializer_range: Standard deviation of a new model's weights. Its positions get half of
             it, and what a layer adds to the residual stream is scaled by 1 / sqrt(2 L).
         block: S, tokens of a row, and the context of a new model.
-        reflow: put each paragraph on one line, for text with hard line breaks; else lines and white
+        reflow: Put each paragraph on one line, for text with hard line breaks; else lines and white
             space stay as written, and only blank lines between paragraphs count as one.
-        pack: most documents that share a row.
-        repeat_share: share of the rows of every batch that hold spans which stand twice, the second
+        pack: Most documents that share a row.
+        repeat_share: Share of the rows of every batch that hold spans which stand twice, the second
             time to be copied; see `flaxattn.train.lm`. They come on top of the text, which
             `epochs` counts. 0 for none.
-        repeat_spans: fewest and most tokens of such a span.
-        repeat_mix: shares of the spans that are random tokens, each as likely; random tokens, as
+        repeat_spans: Fewest and most tokens of such a span.
+        repeat_mix: Shares of the spans that are random tokens, each as likely; random tokens, as
             likely as in the text; and passages of the text. They add up to 1.
-        stride: tokens between two windows of an evaluation, so that each token but the first ones
+        stride: Tokens between two windows of an evaluation, so that each token but the first ones
             is predicted from at least `block` - `stride`; 0 for half of `block`.
-        epochs: passes over the text; sets `steps` where that is 0.
-        steps: updates in all; 0 lets `epochs` decide.
-        learning_rate: the peak; 0 for 0.2 / E, and half of that where training starts from a model.
-        warmup_share: share of the steps that warm up; sets `warmup_steps` where that is 0.
-        evaluations: at most so many in all; sets `evaluate_every` where that is 0.
-        evaluate_tokens: held-out tokens that an evaluation looks at, from the first on; 0 for all.
-        prompts: texts that are continued at every evaluation; none for the beginnings of the first
+        epochs: Passes over the text; sets `steps` where that is 0.
+        steps: Updates in all; 0 lets `epochs` decide.
+        learning_rate: The peak; 0 for 0.2 / E, and half of that where training starts from a model.
+        warmup_share: Share of the steps that warm up; sets `warmup_steps` where that is 0.
+        evaluations: Largest number of evaluations; sets `evaluate_every` where that is 0.
+        evaluate_tokens: Held-out tokens that an evaluation looks at, from the first on; 0 for all.
+        prompts: Texts that are continued at every evaluation; none for the beginnings of the first
             held-out documents.
-        sample_tokens: most tokens of a continuation; 0 for none.
-        sample_temperature: of the draws; 0 takes the likeliest token.
-        save_dtype: of the parameters in the finished model.
+        sample_tokens: Most tokens of a continuation; 0 for none.
+        sample_temperature: Temperature of sampling; 0 takes the likeliest token.
+        save_dtype: Dtype of the parameters in the finished model.
     """
 
     least = (
@@ -551,7 +555,7 @@ class LanguageModelRecipe(TextRecipe):
         """The recipe with what it leaves open filled in: steps, their rate, and evaluations.
 
         Args:
-            rows: of an epoch.
+            rows: Rows of an epoch.
             width: E of the model.
         """
         steps = self.steps or max(1, round(self.epochs * rows / self.text_rows))
@@ -567,7 +571,7 @@ class LanguageModelRecipe(TextRecipe):
         """Refuse settings that a given model contradicts.
 
         Args:
-            config: of the model that the run continues from.
+            config: Config of the model that the run continues from.
 
         Raises:
             InputError: `block` is over its context, or its shape was asked to be another one.
@@ -607,14 +611,14 @@ class TranslationRecipe(Recipe):
     `batch_size` is not looked at: `batch_tokens` says how many rows a batch has.
 
     Attributes:
-        source: language that is read: a key of JSONL's `translation`, a column of a table.
-        target: language that is written.
+        source: Language that is read: a key of JSONL's `translation`, a column of a table.
+        target: Language that is written.
         model_type: "transformer" (Vaswani et al. 2017), or "rnn", the bidirectional GRU encoder
             with additive attention (Bahdanau et al. 2015).
-        vocab_size: tokens of a vocabulary learnt from the data; of each of both, if separate.
-        split_digits: every digit is a token.
-        shared_vocabulary: one vocabulary and one embedding for both languages.
-        tie_word_embeddings: the output layer is the target embedding.
+        vocab_size: Tokens of a vocabulary learnt from the data; of each of both, if separate.
+        split_digits: Every digit is a token.
+        shared_vocabulary: One vocabulary and one embedding for both languages.
+        tie_word_embeddings: The output layer is the target embedding.
         d_model: E, width of the Transformer.
         encoder_layers: L of the encoder.
         decoder_layers: L of the decoder.
@@ -622,35 +626,36 @@ class TranslationRecipe(Recipe):
         decoder_attention_heads: H of the decoder.
         encoder_ffn_dim: F of the encoder.
         decoder_ffn_dim: F of the decoder.
-        activation_function: of the feed-forward layers.
+        activation_function: Activation of the feed-forward layers.
         positions: "sinusoidal" or "learned".
-        norm_first: pre-LN instead of post-LN; such a model opens in flaxattn only.
-        dropout: on embeddings and on sub-layer outputs.
-        attention_dropout: on attention weights.
-        activation_dropout: on feed-forward activations.
-        init_std: standard deviation of the initial weights; 0 for 1 / sqrt(E).
-        max_position_embeddings: longest source and target that the model can be given.
-        embedding_size: of the words of an RNN; these five and `dropout` are its whole shape.
-        hidden_size: of an RNN's states.
-        attention: whether an RNN's decoder looks at the source; otherwise it is handed one vector
+        norm_first: Pre-LN instead of post-LN; such a model opens in flaxattn only.
+        dropout: Dropout on embeddings and on sub-layer outputs.
+        attention_dropout: Dropout on attention weights.
+        activation_dropout: Dropout on feed-forward activations.
+        init_std: Standard deviation of the initial weights; 0 for 1 / sqrt(E).
+        max_position_embeddings: Longest source and target that the model can be given.
+        embedding_size: Width of the embeddings of an RNN; these five and `dropout` are its whole
+            shape.
+        hidden_size: Width of an RNN's states.
+        attention: Whether an RNN's decoder looks at the source; otherwise it is handed one vector
             of it, as in Cho et al. 2014.
-        attention_size: of the layer in an RNN that scores alignments.
-        readout_size: of the maxout layer before an RNN's output.
-        max_length: most tokens of a sentence of the training data; longer ones are bad rows.
-        batch_tokens: most positions of a batch on either side, padding included.
-        buckets: lengths that batches are padded to, on both sides alike, up to `max_length`.
-        epochs: passes over the pairs; sets `steps` where that is 0.
-        steps: updates in all; 0 lets `epochs` decide.
-        evaluations: at most so many in all; sets `evaluate_every` where that is 0.
-        learning_rate: the peak; with schedule "noam" a factor on the published rate, whose peak is
+        attention_size: Width of the layer in an RNN that scores alignments.
+        readout_size: Width of the maxout layer before an RNN's output.
+        max_length: Most tokens of a sentence of the training data; longer ones are bad rows.
+        batch_tokens: Most positions of a batch on either side, padding included.
+        buckets: Lengths that batches are padded to, on both sides alike, up to `max_length`.
+        epochs: Passes over the pairs; sets `steps` where that is 0.
+        steps: Updates in all; 0 lets `epochs` decide.
+        evaluations: Largest number of evaluations; sets `evaluate_every` where that is 0.
+        learning_rate: The peak; with schedule "noam" a factor on the published rate, whose peak is
             1 / sqrt(E warmup_steps).
-        label_smoothing: share of the probability spread evenly over the vocabulary.
-        heldout_pairs: kept for evaluation, chosen by their hash, where no dev set is given; never
+        label_smoothing: Share of the probability spread evenly over the vocabulary.
+        heldout_pairs: Kept for evaluation, chosen by their hash, where no dev set is given; never
             more than a tenth.
-        bleu_sentences: first ones of the dev set that are translated in an evaluation, greedily; 0
+        bleu_sentences: First ones of the dev set that are translated in an evaluation, greedily; 0
             for none.
-        watch: what says which parameters are best: "bleu", or "loss" of the dev set.
-        average_checkpoints: the result is the mean of the parameters of so many last evaluations;
+        watch: Measure that chooses the best parameters: "bleu", or "loss" of the dev set.
+        average_checkpoints: The result is the mean of the parameters of so many last evaluations;
             1 for the best evaluation instead.
     """
 
@@ -753,7 +758,7 @@ class TranslationRecipe(Recipe):
         """The recipe with `steps` and `evaluate_every` filled in.
 
         Args:
-            per_epoch: batches of an epoch.
+            per_epoch: Batches of an epoch.
         """
         steps = self.steps or max(1, round(self.epochs * per_epoch))
         every = self.evaluate_every or -(-steps // self.evaluations)

@@ -29,11 +29,12 @@ class RunFolder:
     """A folder, and how to treat what an earlier run left there.
 
     Attributes:
-        path: the folder; made when first used.
-        fresh: ignore an earlier run and start again.
-        fallback: where the newest checkpoint is damaged, continue from the one before it.
-        allow_changes: continue although recipe, data or tokenizer differ from the earlier run's.
-        tensorboard: write TensorBoard's event files too.
+        path: The folder; made when first used.
+        fresh: Ignore an earlier run and start again.
+        fallback: Whether to continue from the checkpoint before the newest where that one is
+            damaged.
+        allow_changes: Continue although recipe, data or tokenizer differ from the earlier run's.
+        tensorboard: Write TensorBoard's event files too.
     """
 
     path: Path
@@ -57,7 +58,7 @@ class RunFolder:
         """Make the folder and keep other runs out of it.
 
         Raises:
-            InputError: the folder cannot be written to, or another run is at work in it.
+            InputError: The folder cannot be written to, or another run is at work in it.
         """
         with nullcontext() if jax.process_index() else folder_lock.held(self.path):
             yield
@@ -66,11 +67,11 @@ class RunFolder:
         """Write down what the run is made of, or compare it with what an earlier run wrote.
 
         Args:
-            recipe: settings; those in `FREE` may differ.
-            identity: names and fingerprints of data, tokenizer and the like.
+            recipe: Settings; those in `FREE` may differ.
+            identity: Names and fingerprints of data, tokenizer and the like.
 
         Raises:
-            CheckpointError: something else differs, and neither `fresh` nor `allow_changes` is set.
+            CheckpointError: Something else differs, and neither `fresh` nor `allow_changes` is set.
         """
         now = {"version": __version__, "recipe": recipe.to_dict(), **identity}
         if not (self.fresh or self.allow_changes):

@@ -64,12 +64,12 @@ def build(kind: type[R], values: Mapping[str, Any], where: str = "recipe") -> R:
     """Check names and types and build a recipe.
 
     Args:
-        kind: which recipe.
-        values: any subset of its fields.
-        where: what to call the source in an error message.
+        kind: Class of the recipe.
+        values: Any subset of its fields.
+        where: Name of the source in error messages.
 
     Raises:
-        InputError: an unknown name, with the nearest known one, or a value of the wrong type.
+        InputError: An unknown name, with the nearest known one, or a value of the wrong type.
     """
     types = get_type_hints(kind)
     for name in values:

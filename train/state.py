@@ -29,10 +29,10 @@ class TrainState(NamedTuple):
     """State from which an update starts.
 
     Attributes:
-        params: of the model.
-        moments: of the optimiser.
-        step: how many updates there were.
-        seed: of dropout; the key of an update is a function of seed and step alone.
+        params: Params of the model.
+        moments: Moments of the optimizer.
+        step: Number of updates so far.
+        seed: Random seed of dropout; the key of an update is a function of seed and step alone.
     """
 
     params: Params

@@ -75,19 +75,19 @@ def train_translation(
     """Run everything from parallel text to a Hugging Face directory.
 
     Args:
-        files: parallel text, see `parallel_text.read_pairs`.
-        folder: of the run; gets `vocabulary/`, metrics, checkpoints, and at the end `model/`,
-            `curves.png` and `summary.json`.
-        recipe: every number of the run.
-        dev_files: parallel text to judge by; default a part of `files`.
-        command: what was typed, for the model card.
+        files: Parallel text, see `parallel_text.read_pairs`.
+        folder: Folder of the run; gets `vocabulary/`, metrics, checkpoints, and at the end
+            `model/`, `curves.png` and `summary.json`.
+        recipe: Every number of the run.
+        dev_files: Parallel text to judge by; default a part of `files`.
+        command: Command that was typed, for the model card.
 
     Returns:
         The content of `summary.json`.
 
     Raises:
-        InputError: the text cannot be used; the loss became NaN.
-        CheckpointError: what an earlier run left does not fit.
+        InputError: The text cannot be used; the loss became NaN.
+        CheckpointError: If the state that an earlier run left does not fit.
         UnavailableError: BLEU is wanted and sacrebleu is not installed.
         StopRequestedError: SIGTERM came; the state is saved.
     """

@@ -133,9 +133,9 @@ class TranslationBatch(NamedTuple):
     """B pairs padded to one bucket, S = T; empty rows fill the last batch of a bucket.
 
     Attributes:
-        input_ids: source tokens; a filling row has the end token alone.
+        input_ids: Source tokens; a filling row has the end token alone.
         attention_mask: 1 on source tokens, 0 on padding.
-        labels: target tokens.
+        labels: Target tokens.
         label_mask: 1 on target tokens, 0 on padding and on filling rows.
     """
 

@@ -76,7 +76,7 @@ class UnitEffects:
         means: Mean over pairs.
         low: Lower end of the bootstrap interval over pairs.
         high: Its upper end.
-        p: p-value of a two-sided sign-flip test over pairs.
+        p: P-value of a two-sided sign-flip test over pairs.
         p_corrected: The same, corrected for all units of the side.
         causal: Where the corrected one is at most alpha.
         control: The causal units together; None where none or all are causal, where it was not

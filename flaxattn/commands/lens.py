@@ -76,7 +76,7 @@ def lens(
     from flaxattn.commands.text_arguments import cost, progress
     from flaxattn.commands.text_corpus import read_corpus
     from flaxattn.pretrained.from_pretrained import from_pretrained
-    from flaxattn.store.plan import mark
+    from flaxattn.store.plan import model_fingerprint
 
     _check_places(out, figure)
     corpus = read_corpus(inputs, (text_column, pair_column, None), limit, on_error)
@@ -95,7 +95,7 @@ def lens(
         "flaxattn": __version__,
         "model": model,
         "architecture": loaded.config.architectures[0],
-        "fingerprint": dataclasses.asdict(mark(loaded)),
+        "fingerprint": dataclasses.asdict(model_fingerprint(loaded)),
         "settings": {"head": head, "k": k, "limit": limit, "truncate": truncate},
         "data": corpus.source,
     }

@@ -78,12 +78,12 @@ class Problem(NamedTuple):
     """One thing that is wrong with a file.
 
     Attributes:
-        file: the file.
-        line: line from 1, in Parquet the row from 1; 0 for the whole file.
-        column: name of the column, empty where the whole row is meant.
-        code: a key of `FIXES`.
-        message: what is wrong, in a few words.
-        excerpt: at most 80 printable characters of what was found.
+        file: The file.
+        line: Line from 1, in Parquet the row from 1; 0 for the whole file.
+        column: Name of the column, empty where the whole row is meant.
+        code: A key of `FIXES`.
+        message: Description of what is wrong, in a few words.
+        excerpt: At most 80 printable characters of what was found.
     """
 
     file: str
@@ -106,9 +106,9 @@ class BadRows:
 
     Attributes:
         policy: "fail", "skip" or "quarantine".
-        counts: problems by code.
-        rows_read: data rows that readers found, good and bad ones.
-        lost: bad rows among them; problems of whole files are not rows.
+        counts: Problems by code.
+        rows_read: Data rows that readers found, good and bad ones.
+        lost: Bad rows among them; problems of whole files are not rows.
     """
 
     def __init__(self, policy: str = "fail", folder: Path | None = None) -> None:
@@ -127,10 +127,10 @@ class BadRows:
         """Note a problem; the caller then leaves the row out. Report each row once.
 
         Args:
-            problem: what is wrong.
+            problem: Description of what is wrong.
 
         Raises:
-            InputError: under "fail": three lines with file, line and how to put it right.
+            InputError: Under "fail": three lines with file, line and how to put it right.
         """
         if self.policy == "fail":
             is_row = problem.line > 0 and problem.code not in WHOLE_FILE
@@ -169,7 +169,7 @@ class ListedProblems(BadRows):
     """Keeps every problem of an extraction, which stores them; under "fail" the first is raised.
 
     Attributes:
-        problems: in the order of the rows.
+        problems: Problems in the order of the rows.
     """
 
     def __init__(self, policy: str = "fail") -> None:

@@ -317,11 +317,11 @@ class InputFile(NamedTuple):
     """A file of a corpus.
 
     Attributes:
-        path: where it is.
-        name: what it is called in ids and in the plan: short, and the same wherever it lies.
-        kind: a value of `lines.KINDS`; empty where nobody knows.
-        problem: what forbids to read it, or its partner.
-        pair: the file whose line i belongs to line i of this one.
+        path: Path of the file.
+        name: Short name in ids and in the plan, the same wherever the file lies.
+        kind: A value of `lines.KINDS`; empty where nobody knows.
+        problem: Reason why it, or its partner, cannot be read.
+        pair: The file whose line i belongs to line i of this one.
     """
 
     path: Path

@@ -88,9 +88,9 @@ class Columns:
     The second of two parallel text files takes the place of the column `pair`.
 
     Attributes:
-        text: the text, or the first of a pair.
-        pair: the second text of a pair, or the target of a source.
-        id: what a text is called; without one, by its file and line.
+        text: The text, or the first of a pair.
+        pair: The second text of a pair, or the target of a source.
+        id: Column of the ids; without one, ids are file and line.
     """
 
     text: str = "text"
@@ -108,13 +108,13 @@ class Text:
     """A text, or a pair of texts.
 
     Attributes:
-        index: its number among the usable ones, from 0.
-        id: what it is called, `FILE:LINE` unless a column says otherwise; different for each.
-        text: as it is written.
-        text_b: the second text of a pair, or the target of a source, if there is one.
-        file: name of its file, see `files.InputFile`; empty for a text from elsewhere.
-        line: of that file; of Parquet and Arrow, the row; from 1.
-        sentence: the tree over the text, if there is one.
+        index: Its number among the usable ones, from 0.
+        id: Its id, `FILE:LINE` unless a column says otherwise; different for each.
+        text: The text as it is written.
+        text_b: The second text of a pair, or the target of a source, if there is one.
+        file: Name of its file, see `files.InputFile`; empty for a text from elsewhere.
+        line: Line of that file, from 1; of Parquet and Arrow, the row.
+        sentence: The tree over the text, if there is one.
     """
 
     index: int

@@ -29,7 +29,7 @@ from flaxattn.pretrained.pretrained_model import Pretrained
 from flaxattn.store.commit_shards import write_texts
 from flaxattn.store.extract_to import OPTIONS, extract_to
 from flaxattn.store.open_store import Store, as_float32, open_store
-from flaxattn.store.plan import mark
+from flaxattn.store.plan import model_fingerprint
 from flaxattn.store.shard import Shard
 from flaxattn.store.store_layout import OF_LAYERS, TEXTS, TOKENS
 from flaxattn.text.text_lists import text_list
@@ -450,7 +450,7 @@ def _position(trace: Trace, token: int | str) -> int:
 
 
 def _check_model(model: Pretrained, store: Store) -> None:
-    found, facts = dataclasses.asdict(mark(model)), store.plan["model"]
+    found, facts = dataclasses.asdict(model_fingerprint(model)), store.plan["model"]
     for name in _MARKS:
         if found[name] != facts[name]:
             raise InputError(

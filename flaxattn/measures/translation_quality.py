@@ -15,8 +15,8 @@ class Score(NamedTuple):
     """A score with its signature, which says what it is comparable with (Post 2018).
 
     Attributes:
-        value: from 0 to 100.
-        signature: sacrebleu's: number of references, case, tokeniser, smoothing, version.
+        value: Score from 0 to 100.
+        signature: Sacrebleu's: number of references, case, tokeniser, smoothing, version.
     """
 
     value: float

@@ -307,12 +307,12 @@ class TextSize(NamedTuple):
     """Tokens of a text as a model reads it.
 
     Attributes:
-        source: tokens of the text, or of the pair read as one sequence; special ones counted.
-        target: tokens of the target, 0 where there is none. Of a target that the model will
+        source: Tokens of the text, or of the pair read as one sequence; special ones counted.
+        target: Tokens of the target, 0 where there is none. Of a target that the model will
             write, the most that it does by default.
-        source_cut: how many more there would be, were the model not too short.
-        target_cut: of the target.
-        limit: most tokens that the model takes.
+        source_cut: Number of tokens beyond the model's limit.
+        target_cut: The same number for the target.
+        limit: Most tokens that the model takes.
     """
 
     source: int

@@ -466,8 +466,8 @@ class Translation(NamedTuple):
     """Translation of a text by a model.
 
     Attributes:
-        texts: translations, the best first.
-        scores: log-probability of each, with beams under the length penalty.
+        texts: Translations, the best first.
+        scores: Log-probability of each, with beams under the length penalty.
     """
 
     texts: tuple[str, ...]
@@ -539,8 +539,8 @@ class SourceError(InputError):
     """A source that the model cannot read.
 
     Attributes:
-        number: which one, from 0.
-        problem: what is wrong with it, a sentence without its subject.
+        number: Number of the sentence, from 0.
+        problem: What is wrong with it, a sentence without its subject.
     """
 
     def __init__(self, number: int, problem: str) -> None:

@@ -18,7 +18,7 @@ from flaxattn.reports.report import (
     figure_file,
     table_file,
 )
-from flaxattn.store.plan import mark
+from flaxattn.store.plan import model_fingerprint
 from flaxattn.views.figures.plot_circuits import plot_circuits, plot_composition
 
 
@@ -79,7 +79,7 @@ def circuits_report(
     facts = {
         "model": model.name,
         "architecture": model.config.architectures[0],
-        "fingerprint": dataclasses.asdict(mark(model)),
+        "fingerprint": dataclasses.asdict(model_fingerprint(model)),
         "seed": seed,
         "settings": {
             "distances": list(found.distances),

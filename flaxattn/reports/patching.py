@@ -28,7 +28,7 @@ from flaxattn.reports.evidence import (
     report_page,
 )
 from flaxattn.reports.report import EVIDENCE, PAIRS, Report, columns_bytes, figure_file, table_file
-from flaxattn.store.plan import mark
+from flaxattn.store.plan import model_fingerprint
 from flaxattn.views.evidence_page import EvidenceReport, Numbers
 from flaxattn.views.figures.plot_interventions import plot_patch_effects
 from flaxattn.views.page import Page
@@ -97,7 +97,7 @@ def patch_report(
     facts = {
         "model": model.name,
         "architecture": model.config.architectures[0],
-        "fingerprint": dataclasses.asdict(mark(model)),
+        "fingerprint": dataclasses.asdict(model_fingerprint(model)),
         "seed": seed,
         "data": describe_texts(*texts) if data is None else data,
         "settings": {**request.described(), **tests, "batch": batch},

@@ -42,7 +42,7 @@ from flaxattn.store.plan import (
     Settings,
     ShardPlan,
     ShardTexts,
-    mark,
+    model_fingerprint,
     reading_problem,
     shard_texts,
     write_sum,
@@ -366,10 +366,10 @@ class StoreWork(NamedTuple):
     """A store to fill.
 
     Attributes:
-        store: its folder, which `make_plan.prepare` filled.
-        plan: what that returned.
-        model: the one that the plan names.
-        corpus: what the plan was made of.
+        store: Its folder, which `make_plan.prepare` filled.
+        plan: Plan that `make_plan` returned.
+        model: The one that the plan names.
+        corpus: Corpus that the plan was made from.
     """
 
     store: Path
@@ -451,7 +451,7 @@ def write_texts(store: Path, model: Pretrained, texts: Sequence[Text], options: 
     plan = JobPlan(
         files=(),
         columns=Columns(),
-        model=mark(model),
+        model=model_fingerprint(model),
         capture=options.capture,
         settings=Settings(options.truncate, reduce=options.reduce, shard_texts=_TEXTS),
         texts=len(texts),

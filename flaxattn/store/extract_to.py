@@ -59,8 +59,8 @@ from flaxattn.store.plan import (
     ShardPlan,
     check_same,
     make_plan,
-    mark,
     measured_texts,
+    model_fingerprint,
     prepare,
     read_plan,
     shard_texts,
@@ -79,12 +79,13 @@ class JobSpec:
     """Specification of a job.
 
     Attributes:
-        inputs: files, patterns, folders, `-` for standard input, or two parallel text files.
-        capture: what to keep.
-        columns: where the texts stand.
-        settings: what else decides the content.
-        kind: of standard input, and of files whose name does not tell it (`input_files.KINDS`).
-        on_error: what is done with rows that cannot be used, see `corpus.bad_rows`.
+        inputs: Files, patterns, folders, `-` for standard input, or two parallel text files.
+        capture: Fields to store.
+        columns: Columns of the texts.
+        settings: Other settings that decide the content.
+        kind: Format of standard input, and of files whose name does not show it
+            (`input_files.KINDS`).
+        on_error: Policy for rows that cannot be used, see `corpus.bad_rows`.
     """
 
     inputs: Sequence[Name | tuple[Name, Name]]
@@ -104,21 +105,22 @@ class JobReport:
     """Report of a job.
 
     Attributes:
-        store: its folder.
-        texts: of all parts. Rows of shards that are not there count as texts.
-        tokens: of these, as the model reads them; about, while shards are not there.
-        bytes: of all arrays before compression; about, while shards are not there.
-        shards: in the plan.
-        rows: rows found, kept and left out until now, see `BadRows.summary`.
-        truncated: texts that were cut until now.
-        there: shards that were there before.
-        written: shards that this call wrote.
-        written_texts: texts in those.
-        written_tokens: tokens of those.
-        written_bytes: bytes of those on the disk.
-        missing: shards that are not there: those of other parts.
-        seconds: that the call took.
-        free: bytes that are free where the store goes, of a dry run.
+        store: Its folder.
+        texts: Number of texts of all parts. Rows of shards that are not there count as texts.
+        tokens: Number of their tokens, as the model reads them; an estimate while shards are
+            missing.
+        bytes: Bytes of all arrays before compression; an estimate while shards are missing.
+        shards: Number of shards in the plan.
+        rows: Rows found, kept and left out until now, see `BadRows.summary`.
+        truncated: Texts that were cut until now.
+        there: Shards that were there before.
+        written: Shards that this call wrote.
+        written_texts: Texts in those.
+        written_tokens: Tokens of those.
+        written_bytes: Bytes of those on the disk.
+        missing: Shards that are not there: those of other parts.
+        seconds: Duration of the call.
+        free: Bytes that are free where the store goes, of a dry run.
     """
 
     store: Path
@@ -264,7 +266,9 @@ def prepare_arguments(
     settings = dataclasses.replace(spec.settings, reduce=reduce)
     measure = measure_for(model, spec.columns.pair is not None)
     corpus = Corpus.of(files, measure, spec.on_error)  # before the files are read
-    plan = JobPlan(fingerprint(files), spec.columns, mark(model), spec.capture, settings)
+    plan = JobPlan(
+        fingerprint(files), spec.columns, model_fingerprint(model), spec.capture, settings
+    )
     which = sides(model.config)
     return plan, corpus, lambda size: raw_bytes(spec.capture, which, size)
 

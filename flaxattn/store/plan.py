@@ -54,9 +54,9 @@ class ModelFingerprint:
     """Fingerprint of a model's configuration, weights and tokenizer.
 
     Attributes:
-        name: what it was loaded as; says nothing of what it is.
-        architecture: class of its module.
-        dtype: of the computation.
+        name: Name that it was loaded under, which identifies nothing.
+        architecture: Class of its module.
+        dtype: Dtype of the computation.
         parameters: SHA-256 of all parameters, with their names and shapes.
         config: SHA-256 of the configuration.
         tokenizer: SHA-256 of the files of its tokenizers; empty where it has none.
@@ -70,7 +70,7 @@ class ModelFingerprint:
     tokenizer: str
 
 
-def mark(model: Pretrained) -> ModelFingerprint:
+def model_fingerprint(model: Pretrained) -> ModelFingerprint:
     """The fingerprint of a model. Reads every parameter once, on the host."""
     config = json.dumps(model.config.to_hf(), sort_keys=True)
     return ModelFingerprint(
@@ -115,13 +115,13 @@ class Settings:
     """Other settings that decide the content of a store.
 
     Attributes:
-        truncate: whether texts over the model's limit are cut.
-        seed: of anything that is drawn.
-        limit: take no more rows than so many.
-        reduce: moments that are kept of each shard, kinds of `OnlineMoments`.
-        shard_bytes: a shard takes rows while its arrays have about this many bytes before
+        truncate: Whether texts over the model's limit are cut.
+        seed: Random seed.
+        limit: Largest number of rows; None for all.
+        reduce: Moments that are kept of each shard, kinds of `OnlineMoments`.
+        shard_bytes: A shard takes rows while its arrays have about this many bytes before
             compression; one text may have more.
-        shard_texts: nor has it more texts than this.
+        shard_texts: Largest number of texts in a shard.
     """
 
     truncate: bool = False
@@ -139,11 +139,11 @@ class Rows(NamedTuple):
     """Rows of a file that stand together, see `corpus.input_files.FilePart`.
 
     Attributes:
-        file: number of the file in the corpus.
-        first: their first line, in Parquet and Arrow the first row, from 0.
-        stop: the one after the last.
-        offset: byte at which the first line begins, after decompression.
-        pair_offset: the same in the second of two parallel files.
+        file: Number of the file in the corpus.
+        first: Their first line, in Parquet and Arrow the first row, from 0.
+        stop: The one after the last.
+        offset: Byte at which the first line begins, after decompression.
+        pair_offset: The same in the second of two parallel files.
     """
 
     file: int
@@ -158,12 +158,12 @@ class ShardPlan:
     """Rows that make a shard.
 
     Attributes:
-        start: number of the first example.
+        start: Number of the first example.
         stop: `start` and the number of rows. Rows that are left out make no example, and then the
             shard's last numbers are not used.
-        tokens: of the texts, as the model reads them, about.
-        bytes: of their arrays before compression, about.
-        rows: where the rows stand.
+        tokens: Estimated number of tokens of the texts, as the model reads them.
+        bytes: Estimated bytes of their arrays before compression.
+        rows: Places of the rows.
     """
 
     start: int
@@ -183,19 +183,19 @@ class JobPlan:
     """Request of a job and, once the corpus was read, its texts cut into shards.
 
     Attributes:
-        files: fingerprints of the corpus.
-        columns: where the texts stand.
-        model: fingerprint of the model.
-        capture: what is kept.
-        settings: what else decides the content.
-        texts: how many rows there are, each a text unless it is left out.
-        tokens: of all of them, as the model reads them, about.
-        bytes: of all arrays before compression, about.
-        problems: of whole files, whose rows are left out.
-        shards: which rows make which; each row is in one, in order.
-        flaxattn: version that made the plan.
-        format: of the JSON.
-        file_sha256: of the file that the plan was read from; empty for a plan made here.
+        files: Fingerprints of the corpus.
+        columns: Columns of the texts.
+        model: Fingerprint of the model.
+        capture: Fields that are stored.
+        settings: Other settings that decide the content.
+        texts: Number of rows, each a text unless it is left out.
+        tokens: Estimated number of tokens of all texts, as the model reads them.
+        bytes: Estimated bytes of all arrays before compression.
+        problems: Problems of whole files, whose rows are left out.
+        shards: Rows of each shard; each row is in one, in order.
+        flaxattn: Version that made the plan.
+        format: Version of the JSON.
+        file_sha256: SHA-256 of the file that the plan was read from; empty for a plan made here.
     """
 
     files: tuple[Fingerprint, ...]
@@ -384,11 +384,11 @@ class Corpus(NamedTuple):
     """The files of a job and how their texts are read.
 
     Attributes:
-        files: in order.
-        measure: tokens of texts.
+        files: Files in order.
+        measure: Tokens of texts.
         on_error: "fail", "skip" or "quarantine", see `corpus.bad_rows`.
-        states: of the files as they are to stay, see `file_states`.
-        mode: permissions that all files have, which what is made of their texts gets too.
+        states: States of the files as they must remain, see `file_states`.
+        mode: Permissions that all files have, which what is made of their texts gets too.
     """
 
     files: Sequence[InputFile]
@@ -474,7 +474,7 @@ class ShardTexts:
     """The texts of a shard, and the rows that are left out.
 
     Attributes:
-        texts: by number, in order.
+        texts: Texts by number, in order.
     """
 
     def __init__(

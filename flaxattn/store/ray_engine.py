@@ -37,7 +37,7 @@ from flaxattn.pipeline.extraction import Options
 from flaxattn.pretrained import hub
 from flaxattn.pretrained.from_pretrained import from_pretrained
 from flaxattn.store.commit_shards import Commit, ShardReport, StoreWork, commit_shards
-from flaxattn.store.plan import PLAN, Corpus, JobPlan, mark, read_plan
+from flaxattn.store.plan import PLAN, Corpus, JobPlan, model_fingerprint, read_plan
 from flaxattn.store.seals import read_manifest
 from flaxattn.store.store_layout import shard_folder
 from flaxattn.trace.tensor_file import read_json
@@ -149,7 +149,7 @@ def open_stores(errand: Errand) -> list[StoreWork]:
             module=model.module.clone(dtype=jnp.dtype(plan.model.dtype)),
             params=jax.device_put(model.params),
         )
-        found = dataclasses.asdict(mark(model)) | {"name": plan.model.name}
+        found = dataclasses.asdict(model_fingerprint(model)) | {"name": plan.model.name}
         if wrong := [key for key, value in found.items() if value != getattr(plan.model, key)]:
             raise UnavailableError(
                 f"the model {plan.model.name!r} is another one after it was saved and loaded\n"

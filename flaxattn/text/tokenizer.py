@@ -180,11 +180,11 @@ class Tokenizer(CallableTokenizer):
     """Turns texts into model input; immutable, so one instance can serve many threads.
 
     Attributes:
-        backend: the `tokenizers.Tokenizer` that does the work; neither pads nor truncates.
-        settings: content of `tokenizer_config.json`, written back unchanged by `save`.
-        template: content of `chat_template.jinja`, written back too.
-        rows: rows of the model's embedding table; tokens beyond it cannot be read. None for all.
-        longest: most tokens of a text, whatever limit a caller gives.
+        backend: The `tokenizers.Tokenizer` that does the work; neither pads nor truncates.
+        settings: Content of `tokenizer_config.json`, written back unchanged by `save`.
+        template: Content of `chat_template.jinja`, written back too.
+        rows: Rows of the model's embedding table; tokens beyond it cannot be read. None for all.
+        longest: Most tokens of a text, whatever limit a caller gives.
     """
 
     backend: tokenizers.Tokenizer

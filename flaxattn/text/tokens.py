@@ -27,15 +27,15 @@ class TokenBatch:
     """A batch of token sequences, padded on the right.
 
     Attributes:
-        input_ids: token ids, `pad_id` where padded.
+        input_ids: Token ids, `pad_id` where padded.
         attention_mask: 1 on tokens, 0 on padding.
         token_type_ids: 0 for the first text and its special tokens, 1 for the second.
-        tokens: one readable token per position, padding included.
-        word_ids: index of the word a token belongs to, counted within its own text; None for
+        tokens: One readable token per position, padding included.
+        word_ids: Index of the word a token belongs to, counted within its own text; None for
             special tokens and padding.
-        offsets: half-open character range of a token in its own text; (0, 0) for special tokens.
+        offsets: Half-open character range of a token in its own text; (0, 0) for special tokens.
         special: True on special tokens and padding.
-        truncated: how many tokens were cut from each sequence.
+        truncated: Number of tokens that were cut from each sequence.
     """
 
     input_ids: Int32[np.ndarray, "B S"]

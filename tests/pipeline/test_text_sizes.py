@@ -15,7 +15,7 @@ from flaxattn.errors import InputError
 from flaxattn.kernels.contract import Capture, Sieve
 from flaxattn.pipeline.batches import TextSize, measure_for, raw_bytes, sides
 from flaxattn.pretrained.pretrained_model import Pretrained
-from flaxattn.store.plan import mark
+from flaxattn.store.plan import model_fingerprint
 
 TEXTS = ["A cat.", "The cat is very sad, unbelievably so.", "é 漢字 \u202e x"]
 PAIRS = ["It sat.", "Because it found no food.", "!"]
@@ -114,11 +114,11 @@ def test_a_model_without_tokenizer_is_told(bert: Pretrained) -> None:
 def test_marks_tell_models_apart_and_do_not_depend_on_their_place(
     bert: Pretrained, tmp_path: Path
 ) -> None:
-    first = mark(bert)
+    first = model_fingerprint(bert)
     bert.save_pretrained(tmp_path / "copy")
-    again = mark(fa.from_pretrained(tmp_path / "copy"))
+    again = model_fingerprint(fa.from_pretrained(tmp_path / "copy"))
     assert dataclasses.replace(again, name=first.name) == first
-    half = mark(fa.from_pretrained("tiny-bert", dtype="bfloat16"))
+    half = model_fingerprint(fa.from_pretrained("tiny-bert", dtype="bfloat16"))
     assert [
         f.name for f in dataclasses.fields(first) if getattr(half, f.name) != getattr(first, f.name)
     ] == ["dtype", "parameters"]
@@ -126,9 +126,11 @@ def test_marks_tell_models_apart_and_do_not_depend_on_their_place(
     last = np.array(leaves[-1])
     last.flat[-1] = np.nextafter(last.flat[-1], np.inf)
     other = dataclasses.replace(bert, params=jax.tree.unflatten(tree, [*leaves[:-1], last]))
-    assert mark(other).parameters != first.parameters
+    assert model_fingerprint(other).parameters != first.parameters
     reader: Any = bert.tokenizer
     settings = {**reader.settings, "do_lower_case": "other"}
     changed = dataclasses.replace(reader, settings=settings)
-    assert mark(dataclasses.replace(bert, tokenizer=changed)).tokenizer != first.tokenizer
-    assert mark(dataclasses.replace(bert, tokenizer=None)).tokenizer == ""
+    assert (
+        model_fingerprint(dataclasses.replace(bert, tokenizer=changed)).tokenizer != first.tokenizer
+    )
+    assert model_fingerprint(dataclasses.replace(bert, tokenizer=None)).tokenizer == ""
