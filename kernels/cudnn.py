@@ -211,20 +211,20 @@ def _lse_forward(lse, q, k, lengths, scale, causal):
     return lse, (q, k, lengths)
 
 
-def _lse_backward(scale, causal, residuals, bar):
+def _lse_backward(scale, causal, residuals, cotangent):
     """The gradient of lse in a score is the weight: so it is an average of keys, or of queries."""
     q, k, lengths = residuals
-    bar = scale * jnp.swapaxes(bar, 1, 2)[..., None]
+    cotangent = scale * jnp.swapaxes(cotangent, 1, 2)[..., None]
     wide_q, wide_k = (_widen(array, array.shape[-1] + -array.shape[-1] % 8) for array in (q, k))
 
     def averages(values):
         return _run_even(wide_q, wide_k, values, lengths, scale, causal, False)[0]
 
     mean, pull = jax.vjp(averages, wide_k)
-    (dk,) = pull((bar * wide_q.astype(jnp.float32)).astype(k.dtype))
-    dq = (bar * mean.astype(jnp.float32)).astype(q.dtype)
+    (dk,) = pull((cotangent * wide_q.astype(jnp.float32)).astype(k.dtype))
+    dq = (cotangent * mean.astype(jnp.float32)).astype(q.dtype)
     depth = q.shape[-1]
-    return jnp.zeros_like(bar[..., 0].swapaxes(1, 2)), dq[..., :depth], dk[..., :depth], None
+    return jnp.zeros_like(cotangent[..., 0].swapaxes(1, 2)), dq[..., :depth], dk[..., :depth], None
 
 
 _with_gradient.defvjp(_lse_forward, _lse_backward)

@@ -113,6 +113,6 @@ def _lower(context: Any, array: Any, *, platform: str, refusal: str) -> list[Any
 _only_on = Primitive("flaxattn_only_on")
 _only_on.def_impl(_run)
 _only_on.def_abstract_eval(lambda array, **_: array)
-ad.deflinear2(_only_on, lambda bar, _, **marks: [_only_on.bind(bar, **marks)])
+ad.deflinear2(_only_on, lambda cotangent, _, **marks: [_only_on.bind(cotangent, **marks)])
 batching.defvectorized(_only_on)
 mlir.register_lowering(_only_on, _lower)

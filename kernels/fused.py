@@ -286,32 +286,36 @@ def _run_forward(kernels: Kernels, plan: KernelPlan, operands: Any, counted: Any
     return result._replace(rows=requested), residuals
 
 
-def _run_backward(kernels: Kernels, plan: KernelPlan, residuals: Any, bars: AttentionResult):
-    """Backward rule; what the sums mean is in `tile_gradients.score_gradient`."""
+def _run_backward(
+    kernels: Kernels, plan: KernelPlan, residuals: Any, result_cotangents: AttentionResult
+):
+    """Backward rule; what the sums mean is in `tiles.score_gradient`."""
     primals, counted, output, rows, wanted = residuals
-    bars = jax.tree.map(_array, bars, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    result_cotangents = jax.tree.map(
+        _array, result_cotangents, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero)
+    )
     indices = {f"sieve {n}" for n, sieve in enumerate(plan.sieves) if sieve.statistic == "argmax"}
     given = {
-        name: bar
-        for name, bar in bars.rows.items()
-        if bar is not None
+        name: cotangent
+        for name, cotangent in result_cotangents.rows.items()
+        if cotangent is not None
         and name not in {"argmax", *indices}
         and not name.startswith("topk index")
         and not name.endswith(" mass")
     }
-    cotangents = _cotangents(primals, bars)
+    cotangents = _cotangents(primals, result_cotangents)
     d_sinks = None
-    plan, operands = _with_received(plan, primals._replace(sinks=None), bars.received)
+    plan, operands = _with_received(plan, primals._replace(sinks=None), result_cotangents.received)
     vectors = _sums(rows)
     delta = _delta(given, rows)
-    if bars.output is not None:
-        products = bars.output.astype(jnp.float32) * output.astype(jnp.float32)
+    if result_cotangents.output is not None:
+        products = result_cotangents.output.astype(jnp.float32) * output.astype(jnp.float32)
         # Kept apart from what stacks it with other rows: on a GPU, XLA would fuse the sum into the
         # copy, and that is eight times slower.
         delta = delta + jax.lax.optimization_barrier(jnp.einsum("bqhd->bhq", products))
-    if counted is not None and bars.received is not None:
+    if counted is not None and result_cotangents.received is not None:
         vectors["counted"] = counted[:, None]
-    if bars.received is not None or cotangents.weights is not None:
+    if result_cotangents.received is not None or cotangents.weights is not None:
         dots = kernels.row_dots(*_with_rows(plan, operands, vectors), cotangents)
         delta = delta + dots[:, :, : plan.queries]
     if primals.sinks is not None:
@@ -331,41 +335,47 @@ def _sinks_gradient(
     """The gradient of the logits of sinks: that of the score of one more key of every row."""
     logs = _sink_logs(sinks, rows["lse"])
     weights = jnp.exp(logs)
-    bar = -delta
+    cotangent = -delta
     if "entropy" in given:
-        bar = bar - given["entropy"] * jnp.where(weights > 0, logs, 0)
-    return (weights * bar).sum(axis=(0, 2))
+        cotangent = cotangent - given["entropy"] * jnp.where(weights > 0, logs, 0)
+    return (weights * cotangent).sum(axis=(0, 2))
 
 
-def _array(bar: Any) -> Array | None:
+def _array(cotangent: Any) -> Array | None:
     """None for a gradient that is known to be zero, and for those of integers."""
-    if isinstance(bar, SymbolicZero) or bar is None or bar.dtype == jax.dtypes.float0:
+    if (
+        isinstance(cotangent, SymbolicZero)
+        or cotangent is None
+        or cotangent.dtype == jax.dtypes.float0
+    ):
         return None
-    return bar
+    return cotangent
 
 
-def _cotangents(operands: Operands, bars: AttentionResult) -> Cotangents:
+def _cotangents(operands: Operands, result_cotangents: AttentionResult) -> Cotangents:
     """Gradients of output and maps, as the kernels take them."""
-    bar = bars.output
-    if bar is None:
-        bar = jnp.zeros_like(operands.q)
+    cotangent = result_cotangents.output
+    if cotangent is None:
+        cotangent = jnp.zeros_like(operands.q)
     elif operands.keep_scale is not None:
-        bar = (bar.astype(jnp.float32) * operands.keep_scale[0]).astype(bar.dtype)
+        cotangent = (cotangent.astype(jnp.float32) * operands.keep_scale[0]).astype(cotangent.dtype)
     return Cotangents(
-        bar,
-        None if bars.weights is None else bars.weights.astype(jnp.float32),
-        bars.scores,
+        cotangent,
+        None
+        if result_cotangents.weights is None
+        else result_cotangents.weights.astype(jnp.float32),
+        result_cotangents.scores,
     )
 
 
 def _with_received(
-    plan: KernelPlan, operands: Operands, bar: Float[Array, "B H K"] | None
+    plan: KernelPlan, operands: Operands, cotangent: Float[Array, "B H K"] | None
 ) -> tuple[KernelPlan, Operands]:
     """Adds the gradient of ``received`` to the packed keys."""
-    if bar is None:
+    if cotangent is None:
         return plan, operands
     tail = [(0, 0), (0, 0), (0, plan.padded_keys - plan.keys)]
-    vectors = {"d received": jnp.pad(bar, tail)}
+    vectors = {"d received": jnp.pad(cotangent, tail)}
     if operands.key_floats is not None:
         vectors = {"bias": operands.key_floats[:, :, 0]} | vectors
     packed = stack(vectors, plan.padded_keys)
@@ -376,30 +386,30 @@ def _with_received(
 def _delta(given: dict[str, Array], rows: dict[str, Array]) -> Array:
     """Contribution of statistics to sum_j p_j G_j of every row."""
     total = jnp.zeros_like(rows["lse"])
-    for name, bar in given.items():
+    for name, cotangent in given.items():
         if f"{name} mass" in rows:
             continue  # the entropy of a sieve is the same for weights that are all as much larger
         if name == "max_score":
             continue  # it is not a function of the weights
         if name == "lse":
-            total = total - bar
+            total = total - cotangent
         elif name == "sum_sq":
-            total = total + 2 * bar * rows[name]
+            total = total + 2 * cotangent * rows[name]
         else:
-            total = total + bar * rows[name]
+            total = total + cotangent * rows[name]
     return total
 
 
 def _statistic_rows(given: dict[str, Array], rows: dict[str, Array]) -> dict[str, Array]:
-    """The packed rows that `tile_gradients.weights_gradient` reads."""
+    """The packed rows that `tiles.weights_gradient` reads."""
     vectors = {}
-    for name, bar in given.items():
+    for name, cotangent in given.items():
         if name == "lse":
             continue
-        vectors[f"d {name}"] = bar
+        vectors[f"d {name}"] = cotangent
         if (mass := rows.get(f"{name} mass")) is not None:
             some = jnp.where(mass == 0, 1, mass)
-            vectors[f"d {name}"] = jnp.where(mass == 0, 0, bar / some)
+            vectors[f"d {name}"] = jnp.where(mass == 0, 0, cotangent / some)
             vectors[name.replace("sieve", "offset")] = rows[name] - jnp.log(some)
         if name in ("max", "max_score"):
             vectors["argmax"] = rows["argmax"]

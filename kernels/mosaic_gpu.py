@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_sweeps, tiles
+from flaxattn.kernels import compat, fused, mosaic_gpu_backward, mosaic_gpu_grid, tiles
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates, Sieve
 from flaxattn.kernels.mosaic_gpu_forward import forward
@@ -154,19 +154,19 @@ def received(
     if operands.bias is not None:
         arrays["bias"] = aligned(jnp.swapaxes(operands.bias, 2, 3))
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    sweep = mosaic_gpu_sweeps.sweep_of(plan, transposed=True, arrays=arrays)
-    layout = plgpu.Layout.WGMMA.reduce(1)
+    schedule = mosaic_gpu_grid.schedule_of(plan, transposed=True, arrays=arrays)
+    registers = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
-        return plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), layout)
+        return plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), registers)
 
-    def step(_, total, parts, form):
-        rows, keys = form.vectors(parts, "row"), form.vectors(parts, "key")
+    def step(_, total, parts, layout):
+        rows, keys = layout.vectors(parts, "row"), layout.vectors(parts, "key")
         (score,) = products((parts["k"], parts["q"]))
-        scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
+        scores = tiles.scores(plan, layout, score, rows, keys, layout.pairs(parts, "bias"))
         # reference._statistics: received.
-        weights = tiles.rebuilt_weights(form, scores, rows)
-        return total + form.key_sum(weights * form.rows(rows["counted"]))
+        weights = tiles.rebuilt_weights(layout, scores, rows)
+        return total + layout.key_sum(weights * layout.rows(rows["counted"]))
 
     def finish(block, _, total):
         own, place = block.stages["received"].at[block.group], block.origin
@@ -176,10 +176,10 @@ def received(
         plgpu.copy_smem_to_gmem(own, block.outputs["received"].at[place.batch, place.head, keys])
         plgpu.wait_smem_to_gmem(0)
 
-    shape = mosaic_gpu_sweeps.vector_shape(sweep)
+    shape = mosaic_gpu_grid.vector_shape(schedule)
     results = {"received": compat.result(shape, jnp.float32, arrays)}
-    staging = {"received": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
+    staging = {"received": plgpu.SMEM((schedule.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_received", mosaic_gpu_sweeps.walk(sweep, arrays)
-    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    name, walked = "attention_received", mosaic_gpu_grid.walk(schedule, arrays)
+    found = launch(name, schedule, walked, results, work.run, staging, interpret)
     return found["received"][..., : plan.padded_keys]

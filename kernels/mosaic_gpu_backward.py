@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of attention on a Hopper GPU: the backward kernels of Mosaic GPU.
 
-Every kernel is one sweep (see mosaic_gpu_launch.py): some tiles stay in shared memory, others pass.
+Every kernel has one schedule (see mosaic_gpu_launch.py): some tiles stay in shared memory, others
+pass.
 Weights are rebuilt from the final LSE, nothing of size Q·K is stored, and every sum has one order:
 there are no atomics. The forward kernel is in mosaic_gpu_forward.py.
 """
@@ -19,6 +20,17 @@ from jaxtyping import Array, Float
 
 from flaxattn.kernels import compat, tiles
 from flaxattn.kernels.fused import Cotangents
+from flaxattn.kernels.mosaic_gpu_grid import (
+    NARROWEST,
+    columns_of,
+    groups_of,
+    inputs,
+    parts_of,
+    schedule_of,
+    vector_shape,
+    walk,
+    walk_heads,
+)
 from flaxattn.kernels.mosaic_gpu_launch import (
     ROWS,
     ComputeWork,
@@ -30,74 +42,69 @@ from flaxattn.kernels.mosaic_gpu_launch import (
     tile_memory,
     zeros,
 )
-from flaxattn.kernels.mosaic_gpu_sweeps import (
-    NARROWEST,
-    columns_of,
-    groups_of,
-    inputs,
-    parts_of,
-    sweep_of,
-    vector_shape,
-    walk,
-    walk_heads,
-)
 from flaxattn.kernels.plan import KernelPlan, Operands
 
 
 def tile_weights(
-    sweep: TileSchedule, parts: dict[str, Any], form: GpuTileLayout, score: Array
+    schedule: TileSchedule, parts: dict[str, Any], layout: GpuTileLayout, score: Array
 ) -> tuple[Any, ...]:
     """Scores and weights of a tile, and which of them dropout keeps (None for all).
 
     Args:
-        sweep: Sweep of the kernel; transposed tiles are [keys, queries].
+        schedule: Sweep of the kernel; transposed tiles are [keys, queries].
         parts: The tile's part of every input, in shared memory.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         score: q·k.
 
     Returns:
         Two float32 tiles, a bool tile.
     """
-    plan, rows, keys = sweep.plan, form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
+    plan, rows, keys = (
+        schedule.plan,
+        layout.lazy_vectors(parts, "row"),
+        layout.lazy_vectors(parts, "key"),
+    )
     # reference._scores.
-    scores = tiles.scores(plan, form, score, rows, keys, form.pairs(parts, "bias"))
+    scores = tiles.scores(plan, layout, score, rows, keys, layout.pairs(parts, "bias"))
     # reference._softmax: weights, from the sums of the rows.
-    weights = tiles.rebuilt_weights(form, scores, rows)
+    weights = tiles.rebuilt_weights(layout, scores, rows)
     # reference._output: dropout.
-    keep = tiles.keep(form, rows, parts["threshold"][0]) if plan.dropout else None
+    keep = tiles.keep(layout, rows, parts["threshold"][0]) if plan.dropout else None
     return scores, weights, keep
 
 
 def tile_gradient(
-    sweep: TileSchedule, parts: dict[str, Any], form: GpuTileLayout
+    schedule: TileSchedule, parts: dict[str, Any], layout: GpuTileLayout
 ) -> tuple[Array, Array, Array]:
     """The weights of a tile after dropout, and the gradients of its scores and of its products.
 
     Args:
-        sweep: Sweep of the kernel; transposed tiles are [keys, queries].
+        schedule: Sweep of the kernel; transposed tiles are [keys, queries].
         parts: The tile's part of every input, in shared memory.
-        form: Layout of the tile.
+        layout: Layout of the tile.
 
     Returns:
         Three float32 tiles.
     """
-    rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
+    rows, keys = layout.lazy_vectors(parts, "row"), layout.lazy_vectors(parts, "key")
     # q·k, and the weights' gradient of reference._output: dO·v.
-    if sweep.transposed:
+    if schedule.transposed:
         pairs = (parts["k"], parts["q"]), (parts["v"], parts["d_output"])
     else:
         pairs = (parts["q"], parts["k"]), (parts["d_output"], parts["v"])
-    score, bar = products(*pairs)
-    scores, weights, keep = tile_weights(sweep, parts, form, score)
+    score, cotangent = products(*pairs)
+    scores, weights, keep = tile_weights(schedule, parts, layout, score)
     dropped = weights
     if keep is not None:
-        bar, dropped = jnp.where(keep, bar, 0.0), jnp.where(keep, weights, 0.0)
-    d_weights = form.pairs(parts, "weights")
+        cotangent, dropped = jnp.where(keep, cotangent, 0.0), jnp.where(keep, weights, 0.0)
+    d_weights = layout.pairs(parts, "weights")
     if d_weights is not None:
-        bar = bar + d_weights
-    d_scores = form.pairs(parts, "scores")
-    gradient = tiles.score_gradient(sweep.plan, form, scores, weights, bar, rows, keys, d_scores)
-    return dropped, gradient, tiles.product_gradient(sweep.plan, form, score, gradient)
+        cotangent = cotangent + d_weights
+    d_scores = layout.pairs(parts, "scores")
+    gradient = tiles.score_gradient(
+        schedule.plan, layout, scores, weights, cotangent, rows, keys, d_scores
+    )
+    return dropped, gradient, tiles.product_gradient(schedule.plan, layout, score, gradient)
 
 
 def grad_queries(
@@ -115,12 +122,12 @@ def grad_queries(
         In q's dtype.
     """
     arrays = inputs(operands, cotangents, transposed=False)
-    sweep = sweep_of(plan, False, arrays)
-    if plan.depth == 128 and sweep.step == NARROWEST:
-        sweep = replace(sweep, groups=1)  # alone, a warpgroup has a few registers more
+    schedule = schedule_of(plan, False, arrays)
+    if plan.depth == 128 and schedule.step == NARROWEST:
+        schedule = replace(schedule, groups=1)  # alone, a warpgroup has a few registers more
 
-    def step(sums, _, parts, form):
-        _, _, of_product = tile_gradient(sweep, parts, form)
+    def step(sums, _, parts, layout):
+        _, _, of_product = tile_gradient(schedule, parts, layout)
         add_product(sums[0], of_product.astype(plan.dtype), parts["k"], parts)
         return ()
 
@@ -134,8 +141,8 @@ def grad_queries(
 
     work = ComputeWork(1, tuple, step, finish)
     results = {"q": compat.result(arrays["q"].shape, plan.dtype, arrays)}
-    name, walked = "attention_grad_queries", walk(sweep, arrays)
-    found = launch(name, sweep, walked, results, work.run, {}, interpret)
+    name, walked = "attention_grad_queries", walk(schedule, arrays)
+    found = launch(name, schedule, walked, results, work.run, {}, interpret)
     return found["q"][:, : plan.queries]
 
 
@@ -187,33 +194,33 @@ def _sums_of_keys(
 ) -> dict[str, Array]:
     """Sums over the queries, those that are wanted of "k" (dk), "v" (dv) and "bias"."""
     matrices = [name for name in wanted if name != "bias"]
-    sweep = sweep_of(plan, True, arrays, max(1, len(matrices)))
+    schedule = schedule_of(plan, True, arrays, max(1, len(matrices)))
     if len(matrices) < 2:
         # Alone, a warpgroup has a few registers more.
-        sweep = replace(sweep, groups=1)
+        schedule = replace(schedule, groups=1)
     if "bias" in wanted:
         # The sum over queries is one more thing to carry.
-        sweep = replace(sweep, step=min(sweep.step, 64))
+        schedule = replace(schedule, step=min(schedule.step, 64))
 
     def start():
-        layout = plgpu.Layout.WGMMA.reduce(1)
+        registers = plgpu.Layout.WGMMA.reduce(1)
         zero = functools.partial(jnp.zeros, (ROWS,), jnp.float32)
-        return [plgpu.layout_cast(zero(), layout)] if "bias" in wanted else []
+        return [plgpu.layout_cast(zero(), registers)] if "bias" in wanted else []
 
-    def step(sums, totals, parts, form):
+    def step(sums, totals, parts, layout):
         sums = dict(zip(matrices, sums, strict=True))
         if wanted == ("v",):
             (score,) = products((parts["k"], parts["q"]))
-            _, weights, keep = tile_weights(sweep, parts, form, score)
+            _, weights, keep = tile_weights(schedule, parts, layout, score)
             dropped = weights if keep is None else jnp.where(keep, weights, 0.0)
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
             return totals
-        dropped, gradient, of_product = tile_gradient(sweep, parts, form)
+        dropped, gradient, of_product = tile_gradient(schedule, parts, layout)
         if "v" in wanted:
             add_product(sums["v"], dropped.astype(plan.dtype), parts["d_output"], parts)
         if "k" in wanted:
             add_product(sums["k"], of_product.astype(plan.dtype), parts["q"], parts)
-        return [total + form.key_sum(gradient) for total in totals]
+        return [total + layout.key_sum(gradient) for total in totals]
 
     def finish(block, sums, totals):
         place = block.origin
@@ -236,11 +243,11 @@ def _sums_of_keys(
     results = {name: compat.result(matrix, plan.dtype, arrays) for name in matrices}
     staging = {}
     if "bias" in wanted:
-        results["bias"] = compat.result(vector_shape(sweep), jnp.float32, arrays)
-        staging["bias"] = plgpu.SMEM((sweep.groups, ROWS), jnp.float32)
+        results["bias"] = compat.result(vector_shape(schedule), jnp.float32, arrays)
+        staging["bias"] = plgpu.SMEM((schedule.groups, ROWS), jnp.float32)
     work = ComputeWork(len(matrices), start, step, finish)
-    name, walked = "attention_grad_keys", walk(sweep, arrays)
-    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    name, walked = "attention_grad_keys", walk(schedule, arrays)
+    found = launch(name, schedule, walked, results, work.run, staging, interpret)
     if "bias" in wanted:
         found["bias"] = found["bias"][..., : plan.padded_keys]
     return found
@@ -262,19 +269,21 @@ def row_dots(
     """
     arrays = inputs(operands, cotangents, False)
     arrays = {name: x for name, x in arrays.items() if name not in ("v", "d_output", "scores")}
-    sweep = sweep_of(plan, False, arrays)
-    layout = plgpu.Layout.WGMMA.reduce(1)
+    schedule = schedule_of(plan, False, arrays)
+    registers = plgpu.Layout.WGMMA.reduce(1)
 
     def start():
-        return plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), layout)
+        return plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), registers)
 
-    def step(_, total, parts, form):
-        rows, keys = form.lazy_vectors(parts, "row"), form.lazy_vectors(parts, "key")
+    def step(_, total, parts, layout):
+        rows, keys = layout.lazy_vectors(parts, "row"), layout.lazy_vectors(parts, "key")
         (score,) = products((parts["q"], parts["k"]))
-        scores, weights, _ = tile_weights(sweep, parts, form, score)
-        bar = tiles.weights_gradient(plan, form, scores, weights, rows, keys)
-        d_weights = form.pairs(parts, "weights")
-        return total + form.row_sum(weights * (bar if d_weights is None else bar + d_weights))
+        scores, weights, _ = tile_weights(schedule, parts, layout, score)
+        cotangent = tiles.weights_gradient(plan, layout, scores, weights, rows, keys)
+        d_weights = layout.pairs(parts, "weights")
+        return total + layout.row_sum(
+            weights * (cotangent if d_weights is None else cotangent + d_weights)
+        )
 
     def finish(block, _, total):
         own, place = block.stages["dots"].at[block.group], block.origin
@@ -284,11 +293,11 @@ def row_dots(
         plgpu.copy_smem_to_gmem(own, block.outputs["dots"].at[place.batch, place.head, rows])
         plgpu.wait_smem_to_gmem(0)
 
-    results = {"dots": compat.result(vector_shape(sweep), jnp.float32, arrays)}
-    staging = {"dots": plgpu.SMEM((sweep.groups, ROWS), jnp.float32)}
+    results = {"dots": compat.result(vector_shape(schedule), jnp.float32, arrays)}
+    staging = {"dots": plgpu.SMEM((schedule.groups, ROWS), jnp.float32)}
     work = ComputeWork(0, start, step, finish)
-    name, walked = "attention_row_dots", walk(sweep, arrays)
-    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    name, walked = "attention_row_dots", walk(schedule, arrays)
+    found = launch(name, schedule, walked, results, work.run, staging, interpret)
     return found["dots"][..., : plan.padded_queries]
 
 
@@ -309,19 +318,21 @@ def grad_bias(
         In float32, in the shape of the bias.
     """
     arrays = inputs(operands, cotangents, False)
-    sweep = TileSchedule(plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ())
+    schedule = TileSchedule(
+        plan, False, groups_of(plan.queries), columns_of(plan, False, arrays), ()
+    )
     shape = (*arrays["bias"].shape[:2], arrays["q"].shape[1], -(-plan.keys // 64) * 64)
-    parts = parts_of(sweep, shape)
+    parts = parts_of(schedule, shape)
 
-    def step(_, total, parts, form):
-        return total + tile_gradient(sweep, parts, form)[1]
+    def step(_, total, parts, layout):
+        return total + tile_gradient(schedule, parts, layout)[1]
 
     def finish(block, _, total):
         own, place = block.stages["bias"].at[block.group], block.origin
         own[...] = total
         plgpu.commit_smem()
         rows = pl.ds(place.query + block.group * ROWS, ROWS)
-        keys = pl.ds(place.key, sweep.step)
+        keys = pl.ds(place.key, schedule.step)
         batch = lax.axis_index("part") * shape[0] + (0 if shape[0] == 1 else place.batch)
         here = (batch, 0 if shape[1] == 1 else place.head)
         plgpu.copy_smem_to_gmem(own, block.outputs["bias"].at[(*here, rows, keys)])
@@ -329,9 +340,9 @@ def grad_bias(
 
     sums = (parts * shape[0], *shape[1:])
     results = {"bias": compat.result(sums, jnp.float32, arrays)}
-    staging = {"bias": tile_memory((sweep.groups, ROWS, sweep.step), jnp.float32)}
-    work = ComputeWork(0, functools.partial(zeros, sweep.step), step, finish)
-    name, walked = "attention_grad_bias", walk_heads(sweep, arrays, shape, parts)
-    found = launch(name, sweep, walked, results, work.run, staging, interpret)
+    staging = {"bias": tile_memory((schedule.groups, ROWS, schedule.step), jnp.float32)}
+    work = ComputeWork(0, functools.partial(zeros, schedule.step), step, finish)
+    name, walked = "attention_grad_bias", walk_heads(schedule, arrays, shape, parts)
+    found = launch(name, schedule, walked, results, work.run, staging, interpret)
     bias = found["bias"].reshape(parts, *shape).sum(axis=0)
     return bias[:, :, : plan.queries, : plan.keys]

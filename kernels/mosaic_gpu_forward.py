@@ -4,7 +4,7 @@
 
 Two warpgroups work on 64 queries each while a third brings keys and values; the two take turns, one
 on the tensor cores while the other exponentiates. Captured weights and scores are written in a
-second sweep over the keys, when the sums of the rows are final. mosaic_gpu.py decides which calls
+second pass over the keys, when the sums of the rows are final. mosaic_gpu.py decides which calls
 come here; shared memory and barriers are in mosaic_gpu_launch.py.
 """
 
@@ -24,6 +24,7 @@ from flaxattn.kernels import tiles
 from flaxattn.kernels.call import Band
 from flaxattn.kernels.compat import result, transposed
 from flaxattn.kernels.fused import Forward
+from flaxattn.kernels.mosaic_gpu_grid import walk
 from flaxattn.kernels.mosaic_gpu_launch import (
     GROUPS,
     ROWS,
@@ -36,7 +37,6 @@ from flaxattn.kernels.mosaic_gpu_launch import (
     whole,
     zeros,
 )
-from flaxattn.kernels.mosaic_gpu_sweeps import walk
 from flaxattn.kernels.plan import LOG2E, KernelPlan, Operands
 from flaxattn.kernels.tiles import ORIGIN
 
@@ -108,20 +108,20 @@ def _launch(plan: KernelPlan, operands: Operands, interpret: Any, output: bool) 
     arrays = {name: array for name, array in arrays.items() if array is not None}
     staying = [name for name in ("q", "row_floats", "row_ints") if name in arrays]
     maps = bool(plan.weights or plan.scores)
-    sweep = TileSchedule(plan, False, GROUPS, plan.block_k, tuple(staying), ("v",), twice=maps)
+    schedule = TileSchedule(plan, False, GROUPS, plan.block_k, tuple(staying), ("v",), twice=maps)
     results, stages = result_shapes(plan, arrays), stages_of(plan)
-    name, walked = "attention_forward", walk(sweep, arrays)
+    name, walked = "attention_forward", walk(schedule, arrays)
     registers = CROWDED if len(walked.arrays) > MOST_INPUTS else REGISTERS
-    return launch(name, sweep, walked, results, _compute, stages, interpret, registers)
+    return launch(name, schedule, walked, results, _compute, stages, interpret, registers)
 
 
 def _compute(block: GridBlock) -> None:
     """The work of a warpgroup: all tiles, the rows, and maps if they are captured."""
-    form = GpuTileLayout(block.sweep, block.origin, block.group)
-    rows = form.lazy_vectors(block.parts(block.sweep.staying), "row")
+    layout = GpuTileLayout(block.schedule, block.origin, block.group)
+    rows = layout.lazy_vectors(block.parts(block.schedule.staying), "row")
     total, state = _visit_tiles(block, rows)
     shift, inverse = _store_rows(block, total, state)
-    if block.sweep.twice:
+    if block.schedule.twice:
         _write_maps(block, rows, shift, inverse)
     plgpu.wait_smem_to_gmem(0)
 
@@ -135,11 +135,11 @@ def _take_turns(block: GridBlock) -> None:
 def _scores(
     block: GridBlock, rows: Any, step: Any, tile: Any, band: Band, turns: bool, unit: float = 1.0
 ) -> tuple[Any, ...]:
-    """reference._scores of a tile of keys, when it has come: (form, scores / unit, key vectors)."""
-    plan = block.sweep.plan
+    """Layout, `reference._scores` / unit and key vectors of a tile of keys, once it is there."""
+    plan = block.schedule.plan
     plan = replace(plan, band=band, scale=plan.scale if unit == 1.0 else 1 / LOG2E)
     ring, slot = block.rings[0], block.slot(step)
-    form = GpuTileLayout(block.sweep, block.place(tile), block.group)
+    layout = GpuTileLayout(block.schedule, block.place(tile), block.group)
     here = block.parts(ring.names, slot)
     plgpu.barrier_wait(ring.full.at[slot])
 
@@ -149,12 +149,12 @@ def _scores(
             _take_turns(block)
         return accumulator[...]
 
-    shape = (ROWS, block.sweep.step)
+    shape = (ROWS, block.schedule.step)
     score = pl.run_scoped(multiply, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
     if len(here) == 1:
         plgpu.barrier_arrive(ring.free.at[slot])
-    keys = form.lazy_vectors(here, "key")
-    return form, tiles.scores(plan, form, score, rows, keys, form.pairs(here, "bias")), keys
+    keys = layout.lazy_vectors(here, "key")
+    return layout, tiles.scores(plan, layout, score, rows, keys, layout.pairs(here, "bias")), keys
 
 
 def _free_vectors(block: GridBlock, step: Any) -> None:
@@ -168,7 +168,7 @@ def _free_vectors(block: GridBlock, step: Any) -> None:
 
 def _visit_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
     """The sum of exponentials times values, and the state of the rows, after all tiles."""
-    plan = block.sweep.plan
+    plan = block.schedule.plan
     # Without values there are no two products to take turns with.
     turns = "v" in block.sources
     unit = _unit(block)
@@ -176,18 +176,18 @@ def _visit_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
     def visit(band: Band, step: Any, carried: Any) -> Any:
         total, state = carried
         tile = block.first + step
-        form, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
+        layout, scores, keys = _scores(block, rows, step, tile, band, turns, unit)
         # reference._softmax: exponentials; reference._statistics: sums so far.
         masked = not (_unmasked(block) and band.whole)
         state, exponentials, rescale = tiles.advance(
-            plan, form, state, scores, rows, keys, unit, masked, form.reach
+            plan, layout, state, scores, rows, keys, unit, masked, layout.reach
         )
         _free_vectors(block, step)
         if not turns:
             return total, state
         # reference._output: dropout, and the sum over keys.
         if plan.dropout:
-            keep = tiles.keep(form, rows, block.sources["threshold"][0])
+            keep = tiles.keep(layout, rows, block.sources["threshold"][0])
             exponentials = jnp.where(keep, exponentials, 0.0)
         total = total * lax.broadcast_in_dim(rescale, total.shape, [0])
         ring, slot = block.rings[1], block.slot(step)
@@ -198,8 +198,8 @@ def _visit_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
         plgpu.barrier_arrive(ring.free.at[slot])
         return total, state
 
-    form = GpuTileLayout(block.sweep, block.origin, block.group)
-    carried = (zeros(plan.depth), tiles.start(plan, form, rows))
+    layout = GpuTileLayout(block.schedule, block.origin, block.group)
+    carried = (zeros(plan.depth), tiles.start(plan, layout, rows))
     if turns:
         pl.when(block.group == 1)(functools.partial(_take_turns, block))
     for ends, band in _stretches(block):
@@ -211,7 +211,7 @@ def _visit_tiles(block: GridBlock, rows: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _stretches(block: GridBlock) -> list[tuple[tuple[Any, Any], Band]]:
     """Steps that need the same masks: only tiles at the edges of the band have masked pairs."""
-    plan, start, stop = block.sweep.plan, jnp.int32(0), block.count
+    plan, start, stop = block.schedule.plan, jnp.int32(0), block.count
     if not plan.skips:
         return [((start, stop), plan.band)]
     (low, high), offset, query = plan.band, plan.offset or 0, block.origin.query
@@ -230,14 +230,14 @@ def _stretches(block: GridBlock) -> list[tuple[tuple[Any, Any], Band]]:
 
 def _unmasked(block: GridBlock) -> bool:
     """Return whether nothing but the band masks scores."""
-    plan = block.sweep.plan
+    plan = block.schedule.plan
     others = ("bias" in plan.key_floats, "bias" in block.sources, "segment" in plan.row_ints)
     return not any(others)
 
 
 def _unit(block: GridBlock) -> float:
     """The factor of the scores, when it can be left out of them: nothing is added to them."""
-    plan = block.sweep.plan
+    plan = block.schedule.plan
     factor = plan.scale * LOG2E
     biased = "bias" in plan.key_floats or "bias" in block.sources
     return 1.0 if biased or factor <= 0 or plan.soft_cap is not None else factor
@@ -264,7 +264,7 @@ def _add_values(total: Any, weights: Any, block: GridBlock, slot: Any) -> Any:
 
 def _store_rows(block: GridBlock, total: Any, state: Any) -> tuple[Any, Any]:
     """Stores output and statistics; returns what makes weights of exponentials."""
-    plan, stages, place = block.sweep.plan, block.stages, block.origin
+    plan, stages, place = block.schedule.plan, block.stages, block.origin
     shift, inverse, found = tiles.finish(plan, state)
     rows = pl.ds(place.query + block.group * ROWS, ROWS)
     packed = stages["rows"].at[block.group]
@@ -286,8 +286,8 @@ def _store_rows(block: GridBlock, total: Any, state: Any) -> tuple[Any, Any]:
 
 
 def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: Any) -> None:
-    """The second sweep: scores again, now with the final sums of their rows."""
-    plan = block.sweep.plan
+    """The second pass: scores again, now with the final sums of their rows."""
+    plan = block.schedule.plan
     maps = [name for name in ("weights", "scores") if name in block.stages]
     double = len(maps) == 1
 
@@ -308,13 +308,13 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
 
     def write(step: Any, _: Any) -> None:
         tile = block.first + step
-        form, scores, _keys = _scores(block, rows, block.count + step, tile, plan.band, False)
+        layout, scores, _keys = _scores(block, rows, block.count + step, tile, plan.band, False)
         _free_vectors(block, block.count + step)
         values = {}
         if plan.weights:
             # reference._softmax, reference._in_dtype.
-            exponentials = jnp.exp2(scores - form.rows(shift))
-            values["weights"] = _in_dtype(form, exponentials, inverse, plan.weights)
+            exponentials = jnp.exp2(scores - layout.rows(shift))
+            values["weights"] = _in_dtype(layout, exponentials, inverse, plan.weights)
         if plan.scores:
             values["scores"] = scores * tiles.LN2
         store(tile, step, values)
@@ -332,12 +332,12 @@ def _write_maps(block: GridBlock, rows: Mapping[str, Any], shift: Any, inverse: 
         lax.fori_loop(block.first + block.count, plan.key_blocks, fill, None)
 
 
-def _in_dtype(form: GpuTileLayout, exponentials: Any, inverse: Any, dtype: str) -> Any:
+def _in_dtype(layout: GpuTileLayout, exponentials: Any, inverse: Any, dtype: str) -> Any:
     """Weights as they are stored: exponentials times the factor of their row."""
     if dtype != "uint8":
-        return (exponentials * form.rows(inverse)).astype(dtype)
+        return (exponentials * layout.rows(inverse)).astype(dtype)
     # Floats around the origin count in steps of 1: adding rounds, and the last byte has the rest.
-    rounded = exponentials * form.rows(inverse * 255.0) + ORIGIN
+    rounded = exponentials * layout.rows(inverse * 255.0) + ORIGIN
     return lax.bitcast_convert_type(rounded, jnp.int32).astype(dtype)
 
 
@@ -364,7 +364,7 @@ def _columns(plan: KernelPlan, dtype: Any) -> int:
 def stages_of(plan: KernelPlan) -> dict[str, Any]:
     """Shared memory for results: two tiles of a map, so that one is written while one leaves.
 
-    Two maps have one tile each. The output takes the place of the queries unless a second sweep
+    Two maps have one tile each. The output takes the place of the queries unless a second pass
     still needs them.
     """
     stages = {"rows": plgpu.SMEM((GROUPS, len(plan.results), ROWS), jnp.float32)}

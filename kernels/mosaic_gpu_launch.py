@@ -5,7 +5,7 @@
 The computations are arguments, as functions; no attention is computed here. Each compute warpgroup
 of a kernel works on 64 rows of a tile. A `TileSchedule` says which inputs stay in shared memory
 while others pass, a `GpuTileLayout` how a warpgroup holds a tile in registers. Which tiles a block
-of the grid visits is in mosaic_gpu_sweeps.py.
+of the grid visits is in mosaic_gpu_grid.py.
 """
 
 import functools
@@ -180,15 +180,15 @@ def tile_memory(shape: tuple[int, ...], dtype: Any, plain: bool = False, widest:
 
 
 class GpuTileLayout:
-    """`tiles.Form` of a warpgroup's tile in the registers' layout of wgmma."""
+    """`tiles.TileLayout` of a warpgroup's tile in the registers' layout of wgmma."""
 
-    def __init__(self, sweep: TileSchedule, place: TileOrigin, group: Any):
+    def __init__(self, schedule: TileSchedule, place: TileOrigin, group: Any):
         own = group * ROWS
-        self.plan = sweep.plan
-        self.row_axis, self.key_axis = (1, 0) if sweep.transposed else (0, 1)
-        self.shape = (ROWS, sweep.step)
-        self.query = place.query if sweep.transposed else place.query + own
-        self.key = place.key + own if sweep.transposed else place.key
+        self.plan = schedule.plan
+        self.row_axis, self.key_axis = (1, 0) if schedule.transposed else (0, 1)
+        self.shape = (ROWS, schedule.step)
+        self.query = place.query if schedule.transposed else place.query + own
+        self.key = place.key + own if schedule.transposed else place.key
 
     def rows(self, vector: Array) -> Array:
         """A vector of rows beside the tile."""
@@ -220,8 +220,10 @@ class GpuTileLayout:
 
     def full_row(self, value: float) -> Array:
         """A float32 vector of rows of one value."""
-        layout = plgpu.Layout.WGMMA.reduce(self.key_axis)
-        return plgpu.layout_cast(jnp.full((self.shape[self.row_axis],), value, jnp.float32), layout)
+        registers = plgpu.Layout.WGMMA.reduce(self.key_axis)
+        return plgpu.layout_cast(
+            jnp.full((self.shape[self.row_axis],), value, jnp.float32), registers
+        )
 
     def tanh(self, tile: Array) -> Array:
         """Hyperbolic tangent, accurate to 22 bits; the GPU's own instruction is accurate to 11."""
@@ -295,12 +297,12 @@ def zeros(columns: int) -> Array:
 class Vectors(Mapping[str, Array]):
     """Packed vectors in shared memory; each is loaded where it is used, which saves registers."""
 
-    def __init__(self, form: GpuTileLayout, parts: Mapping[str, Any], side: str):
-        axis = form.row_axis if side == "row" else form.key_axis
+    def __init__(self, layout: GpuTileLayout, parts: Mapping[str, Any], side: str):
+        axis = layout.row_axis if side == "row" else layout.key_axis
         self.layout = plgpu.Layout.WGMMA.reduce(1 - axis)
         self.places = {}
         for kind in (f"{side}_floats", f"{side}_ints"):
-            for number, name in enumerate(getattr(form.plan, kind)):
+            for number, name in enumerate(getattr(layout.plan, kind)):
                 self.places[name] = parts[kind].at[number]
 
     def __getitem__(self, name):
@@ -334,7 +336,7 @@ class GridBlock(NamedTuple):
     """One block of the grid, as all its warpgroups see it.
 
     Attributes:
-        sweep: Which inputs stay in shared memory and which pass.
+        schedule: Which inputs stay in shared memory and which pass.
         sources: Inputs in global memory, by name.
         buffers: Their tiles in shared memory, by name.
         outputs: Results in global memory, by name.
@@ -350,7 +352,7 @@ class GridBlock(NamedTuple):
         group: The warpgroup.
     """
 
-    sweep: TileSchedule
+    schedule: TileSchedule
     sources: Mapping[str, Any]
     buffers: Mapping[str, Any]
     outputs: Mapping[str, Any]
@@ -376,8 +378,8 @@ class GridBlock(NamedTuple):
 
     def part(self, name: str, slot: Any = None) -> Any:
         """The warpgroup's part of an input in shared memory; ``slot`` only of what passes."""
-        index = () if name in self.sweep.staying else (slot,)
-        index = (*index, self.group) if self.sweep.per_group(name) else index
+        index = () if name in self.schedule.staying else (slot,)
+        index = (*index, self.group) if self.schedule.per_group(name) else index
         return self.buffers[name].at[index] if index else self.buffers[name]
 
     def parts(self, names: Sequence[str], slot: Any = None) -> dict[str, Any]:
@@ -387,16 +389,16 @@ class GridBlock(NamedTuple):
     def copy(self, names: Sequence[str], tile: Any, slot: Any, barrier: Any) -> None:
         """Start the copies of a tile's inputs, for every warpgroup that has rows of its own."""
         for name in names:
-            for group in range(self.sweep.groups if self.sweep.per_group(name) else 1):
-                source = self.sweep.window(name, self.sources[name], self.place(tile), group)
+            for group in range(self.schedule.groups if self.schedule.per_group(name) else 1):
+                source = self.schedule.window(name, self.sources[name], self.place(tile), group)
                 target = self._replace(group=group).part(name, slot)
                 plgpu.copy_gmem_to_smem(source, target, barrier)
 
     def bring(self) -> None:
         """Run the memory warpgroup: what stays, then tile by tile what passes."""
-        self.copy(self.sweep.staying, self.first, None, self.ready)
+        self.copy(self.schedule.staying, self.first, None, self.ready)
         self._bring_tiles(self.rings, 0)
-        if self.sweep.twice:
+        if self.schedule.twice:
             self._bring_tiles(self.rings[:1], self.count)
 
     def _bring_tiles(self, rings: Sequence[Ring], before: Any) -> None:
@@ -424,7 +426,7 @@ class ComputeWork(NamedTuple):
     Attributes:
         accumulators: Number of matrices [ROWS, D] that the tensor cores sum up.
         start: () -> what else is carried from tile to tile.
-        step: (accumulators, carried, parts in shared memory, form) -> carried.
+        step: (accumulators, carried, parts in shared memory, layout) -> carried.
         finish: (block, sums, carried) -> None; stores.
     """
 
@@ -435,7 +437,7 @@ class ComputeWork(NamedTuple):
 
     def run(self, block: GridBlock) -> None:
         """Run a compute warpgroup: all tiles, one after the other."""
-        staying = block.parts(block.sweep.staying)
+        staying = block.parts(block.schedule.staying)
         if "threshold" in block.sources:
             staying["threshold"] = block.sources["threshold"]
         if block.registers is not None:
@@ -446,7 +448,7 @@ class ComputeWork(NamedTuple):
             carried = lax.fori_loop(0, block.count, step, self.start())
             return [total[...] for total in sums], carried
 
-        accumulator = plgpu.WGMMAAccumulatorRef((ROWS, block.sweep.plan.depth), jnp.float32)
+        accumulator = plgpu.WGMMAAccumulatorRef((ROWS, block.schedule.plan.depth), jnp.float32)
         accumulators = [accumulator] * self.accumulators
         found = pl.run_scoped(all_tiles, *accumulators) if accumulators else all_tiles()
         self.finish(block, *found)
@@ -455,8 +457,8 @@ class ComputeWork(NamedTuple):
         (ring,), slot = block.rings, block.slot(step)
         plgpu.barrier_wait(ring.full.at[slot])
         parts = staying | block.parts(ring.names, slot)
-        form = GpuTileLayout(block.sweep, block.place(block.first + step), block.group)
-        carried = self.step(sums, carried, parts, form)
+        layout = GpuTileLayout(block.schedule, block.place(block.first + step), block.group)
+        carried = self.step(sums, carried, parts, layout)
         plgpu.wgmma_wait(0)
         # What was read here may be overwritten by TMA: a fence between the two.
         plgpu.commit_smem()
@@ -481,7 +483,7 @@ class Walk(NamedTuple):
 
 def launch(
     name: str,
-    sweep: TileSchedule,
+    schedule: TileSchedule,
     walk: Walk,
     results: Mapping[str, jax.ShapeDtypeStruct],
     compute: Callable[[GridBlock], None],
@@ -493,7 +495,7 @@ def launch(
 
     Args:
         name: Name of the kernel, for profilers.
-        sweep: Which inputs stay in shared memory and which pass.
+        schedule: Which inputs stay in shared memory and which pass.
         walk: Its inputs, its grid, and which tiles a block visits.
         results: Shapes of the outputs, by name.
         compute: Runs a compute warpgroup, when what stays has come.
@@ -505,37 +507,37 @@ def launch(
     Returns:
         The outputs, by name.
     """
-    arrays, grid = _evened(sweep, walk.arrays), walk.grid
-    slots = sweep.slots(arrays, sum(size_of(stage) for stage in staging.values()))
-    fewer, more = registers or _registers(sweep, arrays)
+    arrays, grid = _evened(schedule, walk.arrays), walk.grid
+    slots = schedule.slots(arrays, sum(size_of(stage) for stage in staging.values()))
+    fewer, more = registers or _registers(schedule, arrays)
 
     def kernel(*refs):
-        block = _block(sweep, slots, arrays, results, staging, walk, refs)
+        block = _block(schedule, slots, arrays, results, staging, walk, refs)
 
-        @pl.when(block.group == sweep.groups)
+        @pl.when(block.group == schedule.groups)
         def _memory():
-            if sweep.groups > 1:
+            if schedule.groups > 1:
                 plgpu.set_max_registers(fewer, action="decrease")
             block.bring()
 
-        @pl.when(block.group < sweep.groups)
+        @pl.when(block.group < schedule.groups)
         def _compute():
-            if sweep.groups > 1:
+            if schedule.groups > 1:
                 plgpu.set_max_registers(more, action="increase")
-            if sweep.staying:
+            if schedule.staying:
                 plgpu.barrier_wait(block.ready)
             compute(block)
 
     kernel.__name__ = name
-    scratch = [sweep.buffers(arrays, slots), _barriers(sweep, arrays, slots)]
-    matrix = plgpu.SMEM((sweep.groups, ROWS, sweep.step), sweep.plan.dtype)
+    scratch = [schedule.buffers(arrays, slots), _barriers(schedule, arrays, slots)]
+    matrix = plgpu.SMEM((schedule.groups, ROWS, schedule.step), schedule.plan.dtype)
     found = plgpu.kernel(
         kernel,
         out_type=list(results.values()),
         scratch_types=[*scratch, list(staging.values()), [matrix] if interpret else []],
         grid=tuple(grid.values()),
         grid_names=tuple(grid),
-        num_threads=sweep.groups + 1,
+        num_threads=schedule.groups + 1,
         thread_name="group",
         compiler_params=plgpu.CompilerParams(approx_math=True),
         interpret=interpret,
@@ -544,7 +546,7 @@ def launch(
 
 
 def _block(
-    sweep: TileSchedule,
+    schedule: TileSchedule,
     slots: int,
     arrays: Mapping[str, Array],
     results: Mapping[str, Any],
@@ -554,12 +556,12 @@ def _block(
 ) -> GridBlock:
     """The block of the grid that is being run, from what Pallas hands to a kernel."""
     buffers, barriers, stages, registers = refs[len(arrays) + len(results) :]
-    rings = zip(sweep.rings(arrays), barriers["full"], barriers["free"], strict=True)
+    rings = zip(schedule.rings(arrays), barriers["full"], barriers["free"], strict=True)
     group = lax.axis_index("group")
     sources = dict(zip(arrays, refs, strict=False))
     first, count, place = walk.tiles_of(sources)
     return GridBlock(
-        sweep,
+        schedule,
         sources=sources,
         buffers=buffers,
         outputs=dict(zip(results, refs[len(arrays) :], strict=False)),
@@ -576,37 +578,37 @@ def _block(
     )
 
 
-def _evened(sweep: TileSchedule, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _evened(schedule: TileSchedule, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs with an even number of packed vectors where narrow tiles need it.
 
     jax 0.10 copies multiples of 128 bytes only: 16 columns of an even number of vectors.
     """
-    if sweep.step > 16:
+    if schedule.step > 16:
         return dict(arrays)
     return {name: whole(x, 2, 2) if name in PACKED else x for name, x in arrays.items()}
 
 
-def _registers(sweep: TileSchedule, arrays: Mapping[str, Array]) -> tuple[int, int]:
+def _registers(schedule: TileSchedule, arrays: Mapping[str, Array]) -> tuple[int, int]:
     """Registers of a thread that brings, and of one that computes; found by compiling.
 
     The more addresses the memory warpgroup has to keep, the fewer registers it gives up.
     """
-    addresses = sum(name != "ranges" for name in arrays) + 2 * sweep.plan.skips
+    addresses = sum(name != "ranges" for name in arrays) + 2 * schedule.plan.skips
     if addresses <= 6:
         return 24, 240
-    crowded = addresses > 11 and sweep.plan.depth < 128
+    crowded = addresses > 11 and schedule.plan.depth < 128
     return (56, 224) if crowded else (40, 232)
 
 
-def _barriers(sweep: TileSchedule, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
+def _barriers(schedule: TileSchedule, arrays: Mapping[str, Array], slots: int) -> dict[str, Any]:
     """Barriers of a `GridBlock`; of "full" and "free" a list, as there may be two rings."""
-    rings = sweep.rings(arrays)
-    copies = [sweep.copies(names) for names in rings]
+    rings = schedule.rings(arrays)
+    copies = [schedule.copies(names) for names in rings]
     found: dict[str, Any] = {
-        "ready": plgpu.Barrier(num_arrivals=max(1, sweep.copies(sweep.staying))),
+        "ready": plgpu.Barrier(num_arrivals=max(1, schedule.copies(schedule.staying))),
         "full": [plgpu.Barrier(num_arrivals=number, num_barriers=slots) for number in copies],
-        "free": [plgpu.Barrier(num_arrivals=sweep.groups, num_barriers=slots) for _ in rings],
+        "free": [plgpu.Barrier(num_arrivals=schedule.groups, num_barriers=slots) for _ in rings],
     }
     if len(rings) > 1:
-        found["turn"] = plgpu.Barrier(num_arrivals=sweep.groups)
+        found["turn"] = plgpu.Barrier(num_arrivals=schedule.groups)
     return found

@@ -29,9 +29,9 @@ from flaxattn.kernels.plan import LOG2E, KernelPlan
 ORIGIN = np.float32(1.5 * 2**23)
 """Floats around this one count in steps of 1: the bits of one more are larger by 1."""
 Tile = Any
-"""float32 [queries, keys] of a tile, or [keys, queries] where the form is transposed."""
+"""float32 [queries, keys] of a tile, or [keys, queries] where the layout is transposed."""
 Vector = Any
-"""One number for each row, or each key, of a tile, as the form keeps it."""
+"""One number for each row, or each key, of a tile, as the layout keeps it."""
 
 
 class TileLayout(Protocol):
@@ -66,19 +66,19 @@ class TileLayout(Protocol):
 
 
 def query_positions(
-    plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector], more: int = 0
+    plan: KernelPlan, layout: TileLayout, rows: Mapping[str, Vector], more: int = 0
 ) -> Tile:
     """Position of the query of each entry, plus ``more``."""
     if plan.offset is None:
-        return form.rows(rows["position"]) + more
+        return layout.rows(rows["position"]) + more
     shift = plan.offset + more
-    return form.row_positions() + shift if shift else form.row_positions()
+    return layout.row_positions() + shift if shift else layout.row_positions()
 
 
-def gap(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> Tile:
+def gap(plan: KernelPlan, layout: TileLayout, rows: Mapping[str, Vector]) -> Tile:
     """Distance between the key and the query of each entry, float32."""
-    of_queries = counted(query_positions(plan, form, rows))
-    return jnp.abs(counted(form.key_positions()) - of_queries)
+    of_queries = counted(query_positions(plan, layout, rows))
+    return jnp.abs(counted(layout.key_positions()) - of_queries)
 
 
 def counted(positions: Tile) -> Tile:
@@ -93,10 +93,10 @@ def counted(positions: Tile) -> Tile:
     return lax.bitcast_convert_type(positions + int(ORIGIN.view(np.int32)), jnp.float32)
 
 
-def first_key(form: TileLayout, tile: Tile, value: Vector) -> Vector:
+def first_key(layout: TileLayout, tile: Tile, value: Vector) -> Vector:
     """Position, as float32, of the first key of each row whose score is ``value``."""
-    backwards = counted(-form.key_positions())
-    return ORIGIN - form.row_max(jnp.where(tile == form.rows(value), backwards, -jnp.inf))
+    backwards = counted(-layout.key_positions())
+    return ORIGIN - layout.row_max(jnp.where(tile == layout.rows(value), backwards, -jnp.inf))
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class SieveTile:
     Attributes:
         plan: Plan of the call.
         sieve: The set of keys.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         rows: Packed vectors of the tile's queries.
         keys: Packed vectors of the tile's keys.
     """
 
     plan: KernelPlan
     sieve: Sieve
-    form: TileLayout
+    layout: TileLayout
     rows: Mapping[str, Vector]
     keys: Mapping[str, Vector]
 
@@ -142,31 +142,31 @@ class SieveTile:
         return lax.cond((most >= low) & (least <= high), compute, self._nothing)
 
     def _sums(self, tile: Tile, exponentials: Tile, logs: Tile) -> tuple[Vector, ...]:
-        sieve, form = self.sieve, self.form
+        sieve, layout = self.sieve, self.layout
         if sieve.statistic == "mass" and _of_class(sieve):
             # 1.0 or 0.0 for each key, found once for all rows: a product takes no choice.
             members = jnp.where(_class_bit(sieve, self.keys) != 0, 1.0, 0.0)
-            return (form.row_sum(exponentials * form.keys(members)),)
-        members = inside(self.plan, sieve, form, self.rows, self.keys)
+            return (layout.row_sum(exponentials * layout.keys(members)),)
+        members = inside(self.plan, sieve, layout, self.rows, self.keys)
         if sieve.statistic == "argmax":
             among = jnp.where(members, tile, -jnp.inf)
-            value = form.row_max(among)
-            return value, first_key(form, among, value)
+            value = layout.row_max(among)
+            return value, first_key(layout, among, value)
         kept = jnp.where(members, exponentials, 0.0)
         if sieve.statistic == "mass":
-            return (form.row_sum(kept),)
-        return form.row_sum(logs * kept), form.row_sum(kept)
+            return (layout.row_sum(kept),)
+        return layout.row_sum(logs * kept), layout.row_sum(kept)
 
     def _nothing(self) -> tuple[Vector, ...]:
         """Statistics of a tile without any key in the sieve."""
         values = {"mass": (0.0,), "entropy": (0.0, 0.0), "argmax": (-jnp.inf, -1.0)}
-        return tuple(self.form.full_row(value) for value in values[self.sieve.statistic])
+        return tuple(self.layout.full_row(value) for value in values[self.sieve.statistic])
 
 
 def inside(
     plan: KernelPlan,
     sieve: Sieve,
-    form: TileLayout,
+    layout: TileLayout,
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
 ) -> Tile:
@@ -175,7 +175,7 @@ def inside(
     Args:
         plan: Plan of the call.
         sieve: The set of keys.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         rows: Packed vectors of the tile's queries.
         keys: Packed vectors of the tile's keys.
 
@@ -184,18 +184,21 @@ def inside(
     """
     conditions = []
     if sieve.key_class is not None:
-        conditions.append(form.keys(_class_bit(sieve, keys)) != 0)
+        conditions.append(layout.keys(_class_bit(sieve, keys)) != 0)
     if sieve.offsets is not None:
         low, high = sieve.offsets
-        offset = form.key_positions() - query_positions(plan, form, rows)
+        offset = layout.key_positions() - query_positions(plan, layout, rows)
         conditions += [offset >= low, offset <= high]
     for wanted, name in ((sieve.same_segment, "segment"), (sieve.same_token, "token")):
         if wanted is not None:
-            of_rows, of_keys = form.rows(rows[f"label_{name}"]), form.keys(keys[f"label_{name}"])
+            of_rows, of_keys = (
+                layout.rows(rows[f"label_{name}"]),
+                layout.keys(keys[f"label_{name}"]),
+            )
             conditions.append(of_rows == of_keys if wanted else of_rows != of_keys)
     if sieve.same_label is not None:
-        of_rows = form.rows(rows[f"label {sieve.same_label[0]}"])
-        of_keys = form.keys(keys[f"label {sieve.same_label[1]}"])
+        of_rows = layout.rows(rows[f"label {sieve.same_label[0]}"])
+        of_keys = layout.keys(keys[f"label {sieve.same_label[1]}"])
         conditions += [of_rows == of_keys, of_keys >= 0]
     return functools.reduce(operator.and_, conditions)
 
@@ -219,7 +222,7 @@ NEVER = -1000.0
 
 def scores(
     plan: KernelPlan,
-    form: TileLayout,
+    layout: TileLayout,
     product: Tile,
     rows: Mapping[str, Vector],
     keys: Mapping[str, Vector],
@@ -229,7 +232,7 @@ def scores(
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         product: q·k in float32.
         rows: Packed vectors of the tile's queries.
         keys: Packed vectors of the tile's keys.
@@ -240,32 +243,32 @@ def scores(
     """
     factor = plan.scale * plan.nat
     if plan.soft_cap is not None:
-        tile = form.tanh(product * (plan.scale / plan.soft_cap)) * (plan.soft_cap * plan.nat)
+        tile = layout.tanh(product * (plan.scale / plan.soft_cap)) * (plan.soft_cap * plan.nat)
     else:
         tile = product if factor == 1.0 else product * factor
     if "bias" in keys:
-        tile = tile + form.keys(keys["bias"])
+        tile = tile + layout.keys(keys["bias"])
     if bias is not None:
         tile = tile + bias.astype(jnp.float32) * plan.nat
     low, high = plan.band
     if high is not None:
-        last = query_positions(plan, form, rows, high)
-        tile = jnp.where(form.key_positions() <= last, tile, -jnp.inf)
+        last = query_positions(plan, layout, rows, high)
+        tile = jnp.where(layout.key_positions() <= last, tile, -jnp.inf)
     if low is not None:
-        first = query_positions(plan, form, rows, low)
-        tile = jnp.where(form.key_positions() >= first, tile, -jnp.inf)
+        first = query_positions(plan, layout, rows, low)
+        tile = jnp.where(layout.key_positions() >= first, tile, -jnp.inf)
     if "segment" in rows:
-        same = form.rows(rows["segment"]) == form.keys(keys["segment"])
+        same = layout.rows(rows["segment"]) == layout.keys(keys["segment"])
         tile = jnp.where(same, tile, -jnp.inf)
     return tile
 
 
-def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dict[str, Vector]:
+def start(plan: KernelPlan, layout: TileLayout, rows: Mapping[str, Vector]) -> dict[str, Vector]:
     """The state of rows that have seen no key: largest score, sums, best keys.
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tiles.
+        layout: Layout of the tiles.
         rows: Packed vectors of the queries; a "sink" is seen before all keys.
 
     Returns:
@@ -274,33 +277,33 @@ def start(plan: KernelPlan, form: TileLayout, rows: Mapping[str, Vector]) -> dic
     if plan.sinks:
         # A sink of -inf is nothing, also for rows that visit no tile.
         nothing = rows["sink"] == -jnp.inf
-        total = jnp.where(nothing, form.full_row(0.0), form.full_row(1.0))
+        total = jnp.where(nothing, layout.full_row(0.0), layout.full_row(1.0))
         state = {"shift": rows["sink"] * plan.nat, "total": total}
     else:
-        state = {"shift": form.full_row(-jnp.inf), "total": form.full_row(0.0)}
+        state = {"shift": layout.full_row(-jnp.inf), "total": layout.full_row(0.0)}
     if plan.sinks and not {"max_score", "argmax"}.isdisjoint(plan.results):
-        state["max_score"] = form.full_row(-jnp.inf)  # the shift may be that of the sink
+        state["max_score"] = layout.full_row(-jnp.inf)  # the shift may be that of the sink
     for name in ("entropy", "distance", "sum_sq"):
         if name in plan.results:
-            state[name] = form.full_row(0.0)
+            state[name] = layout.full_row(0.0)
     if "argmax" in plan.results:
-        state["argmax"] = form.full_row(-1.0)
+        state["argmax"] = layout.full_row(-1.0)
     for rank in range(plan.topk):
-        state[f"topk score {rank}"] = form.full_row(-jnp.inf)
-        state[f"topk index {rank}"] = form.full_row(-1.0)
+        state[f"topk score {rank}"] = layout.full_row(-jnp.inf)
+        state[f"topk index {rank}"] = layout.full_row(-1.0)
     for number, sieve in enumerate(plan.sieves):
         name = f"sieve {number}"
-        state[name] = form.full_row(-1.0 if sieve.statistic == "argmax" else 0.0)
+        state[name] = layout.full_row(-1.0 if sieve.statistic == "argmax" else 0.0)
         if sieve.statistic == "argmax":
-            state[f"{name} score"] = form.full_row(-jnp.inf)
+            state[f"{name} score"] = layout.full_row(-jnp.inf)
         if sieve.statistic == "entropy":
-            state[f"{name} mass"] = form.full_row(0.0)
+            state[f"{name} mass"] = layout.full_row(0.0)
     return state
 
 
 def advance(
     plan: KernelPlan,
-    form: TileLayout,
+    layout: TileLayout,
     state: Mapping[str, Vector],
     tile: Tile,
     rows: Mapping[str, Vector],
@@ -313,7 +316,7 @@ def advance(
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         state: State of the rows so far.
         tile: Scores in the kernels' units; tiles come in the order of their keys.
         rows: Packed vectors of the tile's queries.
@@ -328,34 +331,34 @@ def advance(
         The new state; the exponentials of the tile, relative to the new shift; and the factor
         that brings what was summed before to the new shift.
     """
-    largest = form.row_max(tile)
+    largest = layout.row_max(tile)
     new = {"shift": jnp.maximum(state["shift"], largest * unit)}
     base = _finite(new["shift"])
     rescale = exponential(plan, state["shift"] - base)
-    shifted = tile * unit - form.rows(base)
+    shifted = tile * unit - layout.rows(base)
     exponentials = exponential(plan, shifted)
     logs = jnp.maximum(shifted, NEVER) if masked else shifted
-    new["total"] = state["total"] * rescale + form.row_sum(exponentials)
+    new["total"] = state["total"] * rescale + layout.row_sum(exponentials)
     if "entropy" in state:
         moved = (_finite(state["shift"]) - base) * state["total"]
         terms = logs * exponentials
-        new["entropy"] = (state["entropy"] + moved) * rescale + form.row_sum(terms)
+        new["entropy"] = (state["entropy"] + moved) * rescale + layout.row_sum(terms)
     if "distance" in state:
-        gaps = gap(plan, form, rows)
-        new["distance"] = state["distance"] * rescale + form.row_sum(exponentials * gaps)
+        gaps = gap(plan, layout, rows)
+        new["distance"] = state["distance"] * rescale + layout.row_sum(exponentials * gaps)
     if "sum_sq" in state:
-        squares = form.row_sum(exponentials * exponentials)
+        squares = layout.row_sum(exponentials * exponentials)
         new["sum_sq"] = state["sum_sq"] * (rescale * rescale) + squares
     best = state["max_score"] if "max_score" in state else state["shift"]
     if "max_score" in state:
         new["max_score"] = jnp.maximum(best, largest * unit)
     if "argmax" in state:
-        first = first_key(form, tile, largest)
+        first = first_key(layout, tile, largest)
         new["argmax"] = jnp.where(largest * unit > best, first, state["argmax"])
     moved = _finite(state["shift"]) - base
     for number, sieve in enumerate(plan.sieves):
         name = f"sieve {number}"
-        parts = SieveTile(plan, sieve, form, rows, keys).sums(tile, exponentials, logs, reach)
+        parts = SieveTile(plan, sieve, layout, rows, keys).sums(tile, exponentials, logs, reach)
         if sieve.statistic == "argmax":
             value, first = parts
             better = value * unit > state[f"{name} score"]
@@ -368,7 +371,7 @@ def advance(
             new[name] = (state[name] + moved * mass) * rescale + parts[0]
             new[f"{name} mass"] = mass * rescale + parts[1]
     if plan.topk:
-        new |= _advance_topk(plan.topk, form, state, tile * unit)
+        new |= _advance_topk(plan.topk, layout, state, tile * unit)
     return new, exponentials, rescale
 
 
@@ -383,16 +386,16 @@ def _finite(shift: Vector) -> Vector:
 
 
 def _advance_topk(
-    k: int, form: TileLayout, state: Mapping[str, Vector], tile: Tile
+    k: int, layout: TileLayout, state: Mapping[str, Vector], tile: Tile
 ) -> dict[str, Vector]:
     """Merges the k best of a tile into the k best so far; earlier keys stay ahead of equals."""
     values = [state[f"topk score {rank}"] for rank in range(k)]
     indices = [state[f"topk index {rank}"] for rank in range(k)]
-    positions = form.key_positions().astype(jnp.float32)
+    positions = layout.key_positions().astype(jnp.float32)
     for _ in range(k):
-        value = form.row_max(tile)
-        index = first_key(form, tile, value)
-        tile = jnp.where(positions == form.rows(index), -jnp.inf, tile)
+        value = layout.row_max(tile)
+        index = first_key(layout, tile, value)
+        tile = jnp.where(positions == layout.rows(index), -jnp.inf, tile)
         for rank in range(k):
             better = value > values[rank]
             values[rank], value = _swap(better, values[rank], value)
@@ -456,19 +459,19 @@ def finish(
     return shift, inverse, found
 
 
-def keep(form: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
+def keep(layout: TileLayout, rows: Mapping[str, Vector], threshold: Any) -> Tile:
     """Mask of the weights of a tile that dropout keeps: `dropout.keep_mask`.
 
     Args:
-        form: Layout of the tile.
+        layout: Layout of the tile.
         rows: Packed vectors with the words of the tile's queries.
         threshold: A scalar, `dropout.threshold`.
 
     Returns:
         A bool tile.
     """
-    first, second = form.rows(rows["word0"]), form.rows(rows["word1"])
-    return dropout.pair_bits(first, second, form.key_positions()) >= threshold
+    first, second = layout.rows(rows["word0"]), layout.rows(rows["word1"])
+    return dropout.pair_bits(first, second, layout.key_positions()) >= threshold
 
 
 _LOWEST, _HIGHEST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
@@ -596,11 +599,11 @@ def _ends(needed: Bool[Array, "B N M"]) -> Int[Array, "B N 2"]:
     return jnp.stack([jnp.minimum(first, stop), stop], axis=2)
 
 
-def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+def rebuilt_weights(layout: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
     """The weights of a tile from the final sums of their rows, for the passes after the first.
 
     Args:
-        form: Layout of the tile.
+        layout: Layout of the tile.
         tile: Scores in the kernels' units.
         rows: Packed vectors with "lse2", or "shift" and "log total" where one float32 would lose
             digits of scores that are huge; +inf for rows without keys.
@@ -608,19 +611,19 @@ def rebuilt_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) ->
     Returns:
         A tile.
     """
-    logs = _log_weights(form, tile, rows)
+    logs = _log_weights(layout, tile, rows)
     return jnp.exp2(logs) if "lse2" in rows else jnp.exp(logs)
 
 
-def _log_weights(form: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
+def _log_weights(layout: TileLayout, tile: Tile, rows: Mapping[str, Vector]) -> Tile:
     if "lse2" in rows:
-        return tile - form.rows(rows["lse2"])
-    return (tile - form.rows(rows["shift"])) - form.rows(rows["log total"])
+        return tile - layout.rows(rows["lse2"])
+    return (tile - layout.rows(rows["shift"])) - layout.rows(rows["log total"])
 
 
 def score_gradient(
     plan: KernelPlan,
-    form: TileLayout,
+    layout: TileLayout,
     tile: Tile,
     weights: Tile,
     weights_bar: Tile,
@@ -635,7 +638,7 @@ def score_gradient(
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         tile: Scores in the kernels' units.
         weights: Weights of the tile.
         weights_bar: Gradient from the output and captured weights: keep * (dO·v), plus theirs.
@@ -646,12 +649,12 @@ def score_gradient(
     Returns:
         A tile.
     """
-    of_statistics = weights_gradient(plan, form, tile, weights, rows, keys)
+    of_statistics = weights_gradient(plan, layout, tile, weights, rows, keys)
     total = weights_bar if isinstance(of_statistics, float) else weights_bar + of_statistics
-    result = weights * (total - form.rows(rows["delta"]))
+    result = weights * (total - layout.rows(rows["delta"]))
     if "d max_score" in rows:
-        chosen = _is_key(form, rows["argmax"])
-        result = result + jnp.where(chosen, form.rows(rows["d max_score"]), 0.0)
+        chosen = _is_key(layout, rows["argmax"])
+        result = result + jnp.where(chosen, layout.rows(rows["d max_score"]), 0.0)
     if scores_bar is not None:
         result = result + jnp.where(tile == -jnp.inf, 0.0, scores_bar)
     return result
@@ -659,7 +662,7 @@ def score_gradient(
 
 def weights_gradient(
     plan: KernelPlan,
-    form: TileLayout,
+    layout: TileLayout,
     tile: Tile,
     weights: Tile,
     rows: Mapping[str, Vector],
@@ -669,7 +672,7 @@ def weights_gradient(
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         tile: Scores in the kernels' units.
         weights: Weights of the tile.
         rows: Packed vectors; "d NAME" is the gradient of the result NAME.
@@ -678,7 +681,7 @@ def weights_gradient(
     Returns:
         A tile, or 0 when no statistic has a gradient.
     """
-    terms = _terms(plan, form, tile, weights, rows, keys)
+    terms = _terms(plan, layout, tile, weights, rows, keys)
     # Not a sum that begins with 0.0, which costs an addition for each weight. Each term is added
     # before the next is computed: registers hold one at a time.
     first = next(terms, None)
@@ -687,7 +690,7 @@ def weights_gradient(
 
 def _terms(
     plan: KernelPlan,
-    form: TileLayout,
+    layout: TileLayout,
     tile: Tile,
     weights: Tile,
     rows: Mapping[str, Vector],
@@ -696,40 +699,40 @@ def _terms(
     """Gradients of the statistics with respect to each weight, one by one."""
     if "d entropy" in rows:
         # d(-p log p): the constant -1 drops out, since weights sum to 1.
-        logs = jnp.maximum(_log_weights(form, tile, rows), NEVER)
-        yield form.rows(rows["d entropy"] * (-1 / plan.nat)) * logs
+        logs = jnp.maximum(_log_weights(layout, tile, rows), NEVER)
+        yield layout.rows(rows["d entropy"] * (-1 / plan.nat)) * logs
     if "d sum_sq" in rows:
-        yield form.rows(rows["d sum_sq"] * 2.0) * weights
+        yield layout.rows(rows["d sum_sq"] * 2.0) * weights
     if "d distance" in rows:
-        yield form.rows(rows["d distance"]) * gap(plan, form, rows)
+        yield layout.rows(rows["d distance"]) * gap(plan, layout, rows)
     ranks = [("d max", "argmax")]
     ranks += [(f"d topk weight {rank}", f"topk index {rank}") for rank in range(plan.topk)]
     for name, index in ranks:
         if name in rows:
-            yield jnp.where(_is_key(form, rows[index]), form.rows(rows[name]), 0.0)
+            yield jnp.where(_is_key(layout, rows[index]), layout.rows(rows[name]), 0.0)
     for number, sieve in enumerate(plan.sieves):
         if f"d sieve {number}" in rows:
-            of_sieve = form.rows(rows[f"d sieve {number}"])
+            of_sieve = layout.rows(rows[f"d sieve {number}"])
             if sieve.statistic == "entropy":
                 # -(log p + offset) / mass, where p = weight and offset = entropy - log mass.
-                logs = jnp.maximum(_log_weights(form, tile, rows), NEVER) * (1 / plan.nat)
-                of_sieve = -of_sieve * (logs + form.rows(rows[f"offset {number}"]))
-            yield jnp.where(inside(plan, sieve, form, rows, keys), of_sieve, 0.0)
+                logs = jnp.maximum(_log_weights(layout, tile, rows), NEVER) * (1 / plan.nat)
+                of_sieve = -of_sieve * (logs + layout.rows(rows[f"offset {number}"]))
+            yield jnp.where(inside(plan, sieve, layout, rows, keys), of_sieve, 0.0)
     if "d received" in keys:
-        yield form.rows(rows["counted"]) * form.keys(keys["d received"])
+        yield layout.rows(rows["counted"]) * layout.keys(keys["d received"])
 
 
-def _is_key(form: TileLayout, index: Vector) -> Tile:
+def _is_key(layout: TileLayout, index: Vector) -> Tile:
     """Mask of the entries whose key is that of their row."""
-    return form.key_positions() == form.rows(index.astype(jnp.int32))
+    return layout.key_positions() == layout.rows(index.astype(jnp.int32))
 
 
-def product_gradient(plan: KernelPlan, form: TileLayout, product: Tile, gradient: Tile) -> Tile:
+def product_gradient(plan: KernelPlan, layout: TileLayout, product: Tile, gradient: Tile) -> Tile:
     """The gradient with respect to the scaled product, from that of the scores of a tile.
 
     Args:
         plan: Plan of the call.
-        form: Layout of the tile.
+        layout: Layout of the tile.
         product: q·k in float32.
         gradient: Gradient with respect to the scores.
 
@@ -738,5 +741,5 @@ def product_gradient(plan: KernelPlan, form: TileLayout, product: Tile, gradient
     """
     if plan.soft_cap is None:
         return gradient
-    share = form.tanh(product * (plan.scale / plan.soft_cap))
+    share = layout.tanh(product * (plan.scale / plan.soft_cap))
     return gradient * (1.0 - share * share)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention on a TPU: the forward kernel with its captures, the column sums, and the gradients.
 
-tiles.py computes one tile, tpu_sweep.py walks over the tiles of a grid, and fused.py makes one
+tiles.py computes one tile, tpu_grid.py walks over the tiles of a grid, and fused.py makes one
 differentiable call of the kernels and has the sums of the rows that gradients need. Every backward
 kernel builds the weights of its tiles again from the LSE of the forward pass and turns what arrives
 at output, maps and statistics into the gradient of the tile's scores; they differ in what they sum
@@ -22,7 +22,7 @@ from flaxattn.kernels.call import Call
 from flaxattn.kernels.contract import Intermediates
 from flaxattn.kernels.fused import Cotangents
 from flaxattn.kernels.plan import KernelPlan, Operands
-from flaxattn.kernels.tpu_sweep import (
+from flaxattn.kernels.tpu_grid import (
     KEYS,
     LANES,
     PAIRS,
@@ -134,7 +134,7 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
         As `fused.Forward` says.
     """
     maps = plan.weights is not None or plan.scores
-    sweep = GridSchedule(plan, QUERIES, passes=2 if maps else 1)
+    schedule = GridSchedule(plan, QUERIES, passes=2 if maps else 1)
     leading, square = (plan.batch, plan.heads), (plan.queries, plan.keys)
     results = {
         "output": KernelResult(
@@ -154,7 +154,7 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
         "state": (plan.block_q, LANES * len(_state_names(plan))),
     }
     given = inputs_of(plan, operands)
-    found = sweep.call("attention_forward", _forward, given, results, scratch, interpret)
+    found = schedule.call("attention_forward", _forward, given, results, scratch, interpret)
     output, weights = jnp.swapaxes(found["output"], 1, 2), found.get("weights")
     if weights is not None and plan.weights == "float16":
         weights = jax.lax.bitcast_convert_type(weights, jnp.float16)
@@ -164,21 +164,21 @@ def forward(plan: KernelPlan, operands: Operands, interpret: Any = False) -> fus
 @functools.cache
 def _state_names(plan: KernelPlan) -> tuple[str, ...]:
     """Names along the columns of the state in VMEM."""
-    form = TpuTileLayout(plan, 0, 0, transposed=False)
-    rows = {name: form.full_row(0.0) for name in plan.row_floats}
-    return tuple(jax.eval_shape(lambda: tiles.start(plan, form, rows)))
+    layout = TpuTileLayout(plan, 0, 0, transposed=False)
+    rows = {name: layout.full_row(0.0) for name in plan.row_floats}
+    return tuple(jax.eval_shape(lambda: tiles.start(plan, layout, rows)))
 
 
 def _forward(step: GridStep) -> None:
     """One step of the forward kernel."""
-    sweep, number = step.sweep, step.ids[3]
-    last = sweep.inner_blocks - 1
+    schedule, number = step.schedule, step.ids[3]
+    last = schedule.inner_blocks - 1
     pl.when(number == 0)(functools.partial(_begin_rows, step))
     pl.when((number <= last) & step.needed)(functools.partial(_add_keys, step))
     pl.when(number == last)(functools.partial(_end_rows, step))
-    if sweep.passes == 2:
+    if schedule.passes == 2:
         pl.when((number > last) & step.needed)(functools.partial(_write_maps, step))
-        if sweep.plan.skips or sweep.plan.ranged:
+        if schedule.plan.skips or schedule.plan.ranged:
             masked = jnp.logical_not(step.needed)
             pl.when((number > last) & masked)(functools.partial(_write_nothing, step))
 
@@ -187,12 +187,12 @@ def _begin_rows(step: GridStep) -> None:
     """The state of rows that have seen no key."""
     step.turn_vectors()
     step.held["sum"][...] = jnp.zeros_like(step.held["sum"])
-    plan, form = step.sweep.plan, step.form
-    state = tiles.start(plan, form, step.vectors()[0])
+    plan, layout = step.schedule.plan, step.layout
+    state = tiles.start(plan, layout, step.vectors()[0])
     if plan.sinks:
         # Sums are left in parts, of which one is that of the sink; a sink of -inf is nothing,
         # also for rows that visit no tile.
-        lanes = jax.lax.broadcasted_iota(jnp.int32, form.row_shape, 1)
+        lanes = jax.lax.broadcasted_iota(jnp.int32, layout.row_shape, 1)
         counts = (lanes == 0) & (state["shift"] != -jnp.inf)
         state["total"] = jnp.where(counts, state["total"], 0.0)
     _hold(step, state)
@@ -201,13 +201,13 @@ def _begin_rows(step: GridStep) -> None:
 def _hold(step: GridStep, state: dict[str, Array]) -> None:
     """Writes the state of the rows, or some of it, to VMEM."""
     for name, vector in state.items():
-        lanes = _lanes(step.sweep.plan, name)
-        step.held["state"][:, lanes] = jnp.broadcast_to(vector, step.form.row_shape)
+        lanes = _lanes(step.schedule.plan, name)
+        step.held["state"][:, lanes] = jnp.broadcast_to(vector, step.layout.row_shape)
 
 
 def _state(step: GridStep) -> dict[str, Array]:
     """The state of the rows as it lies in VMEM."""
-    plan, held = step.sweep.plan, step.held["state"]
+    plan, held = step.schedule.plan, step.held["state"]
     return {name: held[:, _lanes(plan, name)] for name in _state_names(plan)}
 
 
@@ -219,15 +219,15 @@ def _lanes(plan: KernelPlan, name: str) -> slice:
 
 def _add_keys(step: GridStep) -> None:
     """Takes a tile into the state, and its values into the sum."""
-    plan, form = step.sweep.plan, step.form
+    plan, layout = step.schedule.plan, step.layout
     rows, keys = step.vectors()
     tile = step.scores(rows, keys)
     # reference._softmax, reference._statistics
-    state, exponentials, rescale = tiles.advance(plan, form, _state(step), tile, rows, keys)
+    state, exponentials, rescale = tiles.advance(plan, layout, _state(step), tile, rows, keys)
     _hold(step, state)
     # reference._output
     if plan.dropout:
-        keep = tiles.keep(form, rows, step.given["threshold"][0, 0])
+        keep = tiles.keep(layout, rows, step.given["threshold"][0, 0])
         exponentials = jnp.where(keep, exponentials, 0.0)
     values = step.given["v"][...]
     added = dot(exponentials.astype(values.dtype), values, 1, 0)
@@ -236,7 +236,7 @@ def _add_keys(step: GridStep) -> None:
 
 def _end_rows(step: GridStep) -> None:
     """Output and statistics of rows that have seen all their keys."""
-    plan, held = step.sweep.plan, step.held
+    plan, held = step.schedule.plan, step.held
     # Along the lanes a vector takes a register for 1024 rows, across them one for 8.
     state = {
         name: x.T[:1] if _in_every_lane(plan, name) else whole_sum(x)
@@ -249,7 +249,7 @@ def _end_rows(step: GridStep) -> None:
     factor = fitted(inverse, plan.value_depth)
     factor = factor * step.given["keep_scale"][0, 0] if plan.dropout else factor
     step.found["output"][...] = (held["sum"][...] * factor).astype(plan.dtype)
-    if step.sweep.passes == 2:
+    if step.schedule.passes == 2:
         # The second pass finds what turns scores into weights in place of the sums.
         _hold(step, {"shift": shift, "total": inverse})
 
@@ -263,11 +263,11 @@ def _in_every_lane(plan: KernelPlan, name: str) -> bool:
 
 def _write_maps(step: GridStep) -> None:
     """Weights and scores of a tile."""
-    plan = step.sweep.plan
+    plan = step.schedule.plan
     rows, keys = step.vectors()
     tile = step.scores(rows, keys)
     state = _state(step)
-    shift, inverse = (step.form.rows(state[name]) for name in ("shift", "total"))
+    shift, inverse = (step.layout.rows(state[name]) for name in ("shift", "total"))
     if plan.weights is not None:
         # reference._softmax, reference._in_dtype
         step.found["weights"][...] = _in_dtype(
@@ -342,11 +342,11 @@ def _received(step: GridStep) -> None:
     @pl.when(step.needed)
     def _add():
         # reference._statistics: received
-        form, (rows, keys) = step.form, step.vectors()
-        weights = tiles.rebuilt_weights(form, step.scores(rows, keys), rows)
-        held[...] += form.key_sum(weights * form.rows(rows["counted"]))
+        layout, (rows, keys) = step.layout, step.vectors()
+        weights = tiles.rebuilt_weights(layout, step.scores(rows, keys), rows)
+        held[...] += layout.key_sum(weights * layout.rows(rows["counted"]))
 
-    @pl.when(number == step.sweep.plan.query_blocks - 1)
+    @pl.when(number == step.schedule.plan.query_blocks - 1)
     def _end():
         step.found["sums"][...] = whole_sum(held[...])
 
@@ -381,7 +381,7 @@ def row_dots(
 
 def _row_dots(step: GridStep) -> None:
     """One step of `row_dots`."""
-    plan, held, number = step.sweep.plan, step.held["sum"], step.ids[3]
+    plan, held, number = step.schedule.plan, step.held["sum"], step.ids[3]
 
     @pl.when(number == 0)
     def _begin():
@@ -390,37 +390,37 @@ def _row_dots(step: GridStep) -> None:
 
     @pl.when(step.needed)
     def _add():
-        form, (rows, keys) = step.form, step.vectors()
+        layout, (rows, keys) = step.layout, step.vectors()
         tile = step.scores(rows, keys)
-        weights = tiles.rebuilt_weights(form, tile, rows)
-        bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
+        weights = tiles.rebuilt_weights(layout, tile, rows)
+        cotangent = tiles.weights_gradient(plan, layout, tile, weights, rows, keys)
         of_map = step.tile("d_weights")
-        bar = bar if of_map is None else bar + of_map
-        held[...] += form.row_sum(weights * bar)
+        cotangent = cotangent if of_map is None else cotangent + of_map
+        held[...] += layout.row_sum(weights * cotangent)
 
-    @pl.when(number == step.sweep.inner_blocks - 1)
+    @pl.when(number == step.schedule.inner_blocks - 1)
     def _end():
         step.found["sums"][...] = whole_sum(held[...])
 
 
 def _gradient(step: GridStep) -> tuple[Array, Array, Array]:
     """Weights of a tile after dropout, and the gradients of its scores and of its products."""
-    plan, form, (rows, keys) = step.sweep.plan, step.form, step.vectors()
+    plan, layout, (rows, keys) = step.schedule.plan, step.layout, step.vectors()
     # reference._scores, reference._softmax
     product = step.product("q", "k")
-    tile = tiles.scores(plan, form, product, rows, keys, step.tile("bias"))
-    weights = tiles.rebuilt_weights(form, tile, rows)
+    tile = tiles.scores(plan, layout, product, rows, keys, step.tile("bias"))
+    weights = tiles.rebuilt_weights(layout, tile, rows)
     # reference._output, backwards
-    bar, dropped = step.product("d_output", "v"), weights
+    cotangent, dropped = step.product("d_output", "v"), weights
     if plan.dropout:
-        keep = tiles.keep(form, rows, step.given["threshold"][0, 0])
-        bar, dropped = jnp.where(keep, bar, 0.0), jnp.where(keep, weights, 0.0)
+        keep = tiles.keep(layout, rows, step.given["threshold"][0, 0])
+        cotangent, dropped = jnp.where(keep, cotangent, 0.0), jnp.where(keep, weights, 0.0)
     of_map = step.tile("d_weights")
-    bar = bar if of_map is None else bar + of_map
+    cotangent = cotangent if of_map is None else cotangent + of_map
     # reference._statistics and reference._softmax, backwards
     of_scores = step.tile("d_scores")
-    d_scores = tiles.score_gradient(plan, form, tile, weights, bar, rows, keys, of_scores)
-    return dropped, d_scores, tiles.product_gradient(plan, form, product, d_scores)
+    d_scores = tiles.score_gradient(plan, layout, tile, weights, cotangent, rows, keys, of_scores)
+    return dropped, d_scores, tiles.product_gradient(plan, layout, product, d_scores)
 
 
 def grad_queries(
@@ -429,7 +429,7 @@ def grad_queries(
     """The gradient of q, summed over the keys.
 
     Args:
-        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        plan: Plan with the rows of `tiles.score_gradient`.
         operands: Operands with the same rows.
         cotangents: Cotangents of output and maps.
         interpret: Whether the kernel is interpreted, as for `backend`.
@@ -451,7 +451,7 @@ def grad_queries(
 
 def _grad_queries(step: GridStep) -> None:
     """One step of `grad_queries`."""
-    plan, held, number = step.sweep.plan, step.held["dq"], step.ids[3]
+    plan, held, number = step.schedule.plan, step.held["dq"], step.ids[3]
 
     @pl.when(number == 0)
     def _begin():
@@ -464,7 +464,7 @@ def _grad_queries(step: GridStep) -> None:
         _, _, d_products = _gradient(step)
         held[...] += dot(d_products.astype(keys.dtype), keys, 1, 0)
 
-    @pl.when(number == step.sweep.inner_blocks - 1)
+    @pl.when(number == step.schedule.inner_blocks - 1)
     def _end():
         step.found["dq"][...] = (held[...] * plan.scale).astype(plan.dtype)
 
@@ -479,7 +479,7 @@ def grad_keys(
     """The gradients of k and v, summed over the queries.
 
     Args:
-        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        plan: Plan with the rows of `tiles.score_gradient`.
         operands: Operands with the same rows.
         cotangents: Cotangents of output and maps.
         of_bias: Whether to sum the gradient of the scores of each key as well.
@@ -499,15 +499,15 @@ def grad_keys(
         results["sums"] = KernelResult("key vectors", sums, jnp.float32)
         scratch["sum"] = (plan.block_k, LANES)
     given = inputs_of(plan, operands, cotangents)
-    sweep = GridSchedule(plan, KEYS)
-    found = sweep.call("attention_grad_keys", _grad_keys, given, results, scratch, interpret)
+    schedule = GridSchedule(plan, KEYS)
+    found = schedule.call("attention_grad_keys", _grad_keys, given, results, scratch, interpret)
     dk, dv = (jnp.swapaxes(found[name], 1, 2) for name in ("dk", "dv"))
     return dk, dv, found["sums"][:, :, 0] if of_bias else None
 
 
 def _grad_keys(step: GridStep) -> None:
     """One step of `grad_keys`; tiles are transposed."""
-    plan, held, number = step.sweep.plan, step.held, step.ids[3]
+    plan, held, number = step.schedule.plan, step.held, step.ids[3]
 
     @pl.when(number == 0)
     def _begin():
@@ -527,9 +527,9 @@ def _grad_keys(step: GridStep) -> None:
         held["dk"][...] += dot(d_products.astype(queries.dtype), queries, 1, 0)
         held["dv"][...] += dot(weights.astype(d_output.dtype), d_output, 1, 0)
         if "sum" in held:
-            held["sum"][...] += step.form.key_sum(d_scores)
+            held["sum"][...] += step.layout.key_sum(d_scores)
 
-    @pl.when(number == step.sweep.inner_blocks - 1)
+    @pl.when(number == step.schedule.inner_blocks - 1)
     def _end():
         step.found["dk"][...] = (held["dk"][...] * plan.scale).astype(plan.dtype)
         step.found["dv"][...] = held["dv"][...].astype(plan.dtype)
@@ -546,7 +546,7 @@ def grad_bias(
     """The gradient of the pair bias, summed over batch and heads inside the kernel where it is 1.
 
     Args:
-        plan: Plan with the rows of `tile_gradients.score_gradient`.
+        plan: Plan with the rows of `tiles.score_gradient`.
         operands: Operands with the same rows and a bias.
         cotangents: Cotangents of output and maps.
         interpret: Whether the kernel is interpreted, as for `backend`.
@@ -556,8 +556,8 @@ def grad_bias(
     """
     assert operands.bias is not None
     batch, heads, *square = operands.bias.shape
-    sweep = GridSchedule(plan, PAIRS, shared=(batch, heads))
-    found = sweep.call(
+    schedule = GridSchedule(plan, PAIRS, shared=(batch, heads))
+    found = schedule.call(
         "attention_grad_bias",
         _grad_bias,
         inputs_of(plan, operands, cotangents),

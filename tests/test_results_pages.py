@@ -147,11 +147,11 @@ def test_numbers_come_out_of_real_sentences(script, flaxattn_data):
         12,
     )
     words += ("--probe-sentences", 8, "--control-sentences", 6, "--control-seeds", 1)
-    told = heads.gathered(heads.parsed([str(word) for word in words]))
-    assert set(FACTS) == set(told), "the facts above have the shape of real ones"
+    message = heads.gathered(heads.parsed([str(word) for word in words]))
+    assert set(FACTS) == set(message), "the facts above have the shape of real ones"
     for part in ("settings", "reports", "relations", "controls"):
-        ours, real = ((x if part == "settings" else x[0]) for x in (FACTS[part], told[part]))
+        ours, real = ((x if part == "settings" else x[0]) for x in (FACTS[part], message[part]))
         assert set(ours) <= set(real), part
-    one, again = told["reports"][0], told["reports"][2]
+    one, again = message["reports"][0], message["reports"][2]
     assert one["roles"] == again["roles"], "the same model twice"
-    assert heads.render(json.loads(json.dumps(told))).startswith("# What the heads")
+    assert heads.render(json.loads(json.dumps(message))).startswith("# What the heads")

@@ -130,8 +130,8 @@ def test_a_feed_forward_layer_without_weights_adds_nothing(name: str) -> None:
 @pytest.mark.slow
 def test_a_head_adds_what_its_weighted_values_do(gpt2: Any) -> None:
     """From attention weights and values, with the last norm spelt out."""
-    asked = Capture(weights=True, value=True)
-    one = fa.logit_contributions(gpt2, gpt2.trace(TEXTS[0], capture=asked, predictions=1))[0]
+    requested = Capture(weights=True, value=True)
+    one = fa.logit_contributions(gpt2, gpt2.trace(TEXTS[0], capture=requested, predictions=1))[0]
     found, p = one.predictions, gpt2.params["model"]
     ids = found.ids
     x = np.asarray(gpt2(input_ids=ids, output_hidden_states=True).hidden_states[-1], np.float64)

@@ -25,9 +25,9 @@ def effects(each: Any = EACH, alpha: float = 0.05, correction: str = "none") -> 
 
 def report(one: UnitEffects, **request: Any) -> PatchReport:
     clean, corrupted = np.full(6, 5.0), np.full(6, 1.0)
-    asked = fa.PatchRequest(positions="segment", **request)
+    requested = fa.PatchRequest(positions="segment", **request)
     names = ("before", "after")
-    return PatchReport(asked, "m", PAIRS, names, clean, corrupted, (one,), 0.05, "none", 0)
+    return PatchReport(requested, "m", PAIRS, names, clean, corrupted, (one,), 0.05, "none", 0)
 
 
 def test_means_intervals_and_p_values_are_those_of_pairs() -> None:

@@ -47,8 +47,8 @@ def applied(module: Any, variables: Any, ids: np.ndarray) -> Any:
 
 def outputs(model: Any, ids: np.ndarray, *changes: fa.Intervention, record: str = "") -> Any:
     """Scores behind the last position of one text without padding, and recorded values."""
-    asked = [fa.Intervention(record, operation="record")] if record else []
-    variables = fa.with_interventions(model.params, [*changes, *asked])
+    requested = [fa.Intervention(record, operation="record")] if record else []
+    variables = fa.with_interventions(model.params, [*changes, *requested])
     out, state = applied(model.module, variables, ids)
     values = fa.site_values(state)["decoder"][record] if record else None
     return np.asarray(out.logits[0, -1], np.float64), values

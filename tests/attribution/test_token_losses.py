@@ -47,8 +47,8 @@ def test_each_token_of_a_language_model_is_a_single_call(lm: Any, removal: Any) 
         recorded = []
         for text in TEXTS:
             ids = lm.read(text).given["input_ids"]
-            asked = fa.Intervention("head_output", operation="record")
-            variables = fa.with_interventions(lm.params, asked)
+            requested = fa.Intervention("head_output", operation="record")
+            variables = fa.with_interventions(lm.params, requested)
             _, state = lm.module.apply(variables, ids, mutable=["sites"])
             recorded.append(np.asarray(fa.site_values(state)["decoder"]["head_output"])[:, 0])
         value = np.concatenate(recorded, 1).mean(1)[:, None, None]

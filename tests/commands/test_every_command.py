@@ -228,11 +228,15 @@ def test_a_model_with_nan_is_refused_by_its_layer(
     give_dates(folder, monkeypatch)
     words = words_of(name, tmp_path, m=broken(model))
     code, _, err = typed(*words)
-    told = err[err.index("error: ") :].strip()
-    assert code in (1, 2) and len(told.splitlines()) <= 3
+    message = err[err.index("error: ") :].strip()
+    assert code in (1, 2) and len(message.splitlines()) <= 3
     if (name, model) not in REFUSED:
-        assert "layer 1" in told and f"nan-{model}" in told and "kernel of layer 1 holds" in told
-        assert ("--allow-nonfinite" in told) == (words[0] in ALLOWING)
+        assert (
+            "layer 1" in message
+            and f"nan-{model}" in message
+            and "kernel of layer 1 holds" in message
+        )
+        assert ("--allow-nonfinite" in message) == (words[0] in ALLOWING)
         assert not list(tmp_path.rglob("*.html")) and not list(tmp_path.rglob("heads.parquet"))
 
 

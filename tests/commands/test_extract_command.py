@@ -301,15 +301,15 @@ def test_lines_come_at_most_every_ten_seconds() -> None:
 
 
 def test_a_terminal_gets_a_bar() -> None:
-    said = Terminal()
-    progress, watcher, _ = shown(said)
+    stream = Terminal()
+    progress, watcher, _ = shown(stream)
     with progress:
         watcher.planned(
             JobReport(Path("s"), 8, 10, 100, 1, {}, 0, 0), [ShardPlan(0, 8, 10, 100)], 10**9
         )
         watcher.committed(ShardPlan(0, 8, 10, 100), [ShardReport(0, 8, 50, True)])
         progress._bar.refresh()
-    assert "shard 1 of 1: 8 texts" in said.getvalue() and "━" in said.getvalue()
+    assert "shard 1 of 1: 8 texts" in stream.getvalue() and "━" in stream.getvalue()
 
 
 def test_amounts_as_people_say_them() -> None:

@@ -36,13 +36,13 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rec
 def test_a_text_is_shown_while_it_is_written(
     run: Run, reciter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     say = generate._say
-    monkeypatch.setattr(generate, "_say", lambda part: said.append(part) or say(part))
+    monkeypatch.setattr(generate, "_say", lambda part: printed.append(part) or say(part))
     code, out, err = run("Plain")
     assert (code, err) == (0, "")
     assert out == f"{reciter.text}\n"
-    assert said == ["Plain", *reciter.text.removeprefix("Plain"), "\n"]
+    assert printed == ["Plain", *reciter.text.removeprefix("Plain"), "\n"]
 
 
 @pytest.mark.slow
@@ -85,8 +85,8 @@ def test_the_page_has_every_level_and_what_was_predicted(
     assert run(*words)[0] == 0
     model = fa.from_pretrained(reciter.folder)
     capture = fa.Capture(weights=True, query=True, key=True, value=True)
-    asked = {"max_new_tokens": 5, "num_beams": 1, "trace": True, "predictions": 5}
-    trace = model.generate("Plain", capture=capture, **asked)[1]
+    requested = {"max_new_tokens": 5, "num_beams": 1, "trace": True, "predictions": 5}
+    trace = model.generate("Plain", capture=capture, **requested)[1]
     wanted = fa.head_view(fa.logit_contributions(model, trace)).html
     assert page.read_text(encoding="utf-8") == wanted
     assert '"levels":["atlas","model","head","text","neuron"]' in wanted
@@ -121,33 +121,35 @@ def test_beams_are_cut_when_they_are_written(run: Run) -> None:
 def test_options_become_settings(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: list[Any], settings: dict[str, Any]
 ) -> None:
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
 
     def streaming(self: Any, text: str, **given: Any) -> list[str]:
-        asked.update(given)
+        requested.update(given)
         return [text]
 
     monkeypatch.setattr(
         "flaxattn.pretrained.pretrained_decoder.PretrainedDecoder.stream", streaming
     )
     assert run("Plain", *words)[0] == 0
-    assert settings.items() <= asked.items()
-    assert ("do_sample" in asked) == bool({"--seed", "--top-k", "--top-p", "--min-p"} & {*words})
+    assert settings.items() <= requested.items()
+    assert ("do_sample" in requested) == bool(
+        {"--seed", "--top-k", "--top-p", "--min-p"} & {*words}
+    )
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])
 def test_a_chat_is_a_list_of_messages(
     run: Run, monkeypatch: pytest.MonkeyPatch, system: str | None
 ) -> None:
-    asked: list[Any] = []
+    requested: list[Any] = []
     monkeypatch.setattr(
         "flaxattn.pretrained.pretrained_decoder.PretrainedDecoder.stream",
-        lambda self, text, **given: asked.append(text) or ["Hi", "."],
+        lambda self, text, **given: requested.append(text) or ["Hi", "."],
     )
     more = [] if system is None else ["--system", system]
     assert run("Hello", "--chat", *more) == (0, "Hi.\n", "")
     before = [] if system is None else [{"role": "system", "content": system}]
-    assert asked == [[*before, {"role": "user", "content": "Hello"}]]
+    assert requested == [[*before, {"role": "user", "content": "Hello"}]]
 
 
 @pytest.mark.slow

@@ -311,6 +311,6 @@ def test_a_device_that_is_not_there_is_named(words: list[str], tmp_path: Path) -
         env={"PATH": "/usr/bin", "HOME": str(tmp_path), "JAX_PLATFORMS": "cuda"},
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert "jax cannot use cuda" in said and "JAX_PLATFORMS=cpu" in said
-    assert done.returncode == (0 if words == ["doctor"] else 2), said
+    output = done.stdout + done.stderr
+    assert "jax cannot use cuda" in output and "JAX_PLATFORMS=cpu" in output
+    assert done.returncode == (0 if words == ["doctor"] else 2), output

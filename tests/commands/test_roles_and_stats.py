@@ -87,8 +87,8 @@ def test_the_page_holds_the_pairs_of_its_claims(run, tmp_path):
 @pytest.mark.parametrize("command", ["roles", "stats"])
 def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
     loose = ("--tau", 0.1, "--alpha", 0.5, "--relations", "nsubj,punct")
-    asked = loose if command == "roles" else ()
-    code, _, err = run(command, "a.conllu", "--model", "model", *asked)
+    requested = loose if command == "roles" else ()
+    code, _, err = run(command, "a.conllu", "--model", "model", *requested)
     assert code == 0, err
     report = tmp_path / "report"
     held = payload_of(Page("", (report / f"{command}.html").read_text(encoding="utf-8"), ""))
@@ -135,14 +135,14 @@ def _place(claim):
 
 @pytest.mark.slow
 def test_effects_of_ablation_are_those_of_its_report(run, tmp_path):
-    asked = ("a.txt", "--limit", 3)
-    words = ("ablate", *asked, "--model", "tiny-bert", "--measure", "importance", "--no-page")
+    requested = ("a.txt", "--limit", 3)
+    words = ("ablate", *requested, "--model", "tiny-bert", "--measure", "importance", "--no-page")
     code, _, err = run(*words, out="worth")
     assert code == 0, err
     worth = json.loads((tmp_path / "worth" / "ablate.json").read_text(encoding="utf-8"))
     assert run("circuits", "--model", "tiny-bert", out="circuits")[0] == 0
     others = ("--facts", tmp_path / "worth", "--facts", tmp_path / "circuits")
-    with_effects = ("roles", *asked, "--tau", 0.1, *others)
+    with_effects = ("roles", *requested, "--tau", 0.1, *others)
     code, _, err = run(*with_effects, "--model", "tiny-bert")
     assert code == 0, err
     held = payload_of(Page("", (tmp_path / "report/roles.html").read_text(encoding="utf-8"), ""))

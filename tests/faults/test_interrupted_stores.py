@@ -108,9 +108,9 @@ def test_no_failing_call_loses_or_half_writes_a_shard(
                 done = commit(store, 1, files)
             except StoreError as error:
                 done = False
-                said = str(error).splitlines()
-                assert said[0].startswith(f"could not write {store / 'shards/00001'}: "), where
-                assert len(said) == 3
+                message = str(error).splitlines()
+                assert message[0].startswith(f"could not write {store / 'shards/00001'}: "), where
+                assert len(message) == 3
         assert failing.counts[call] >= number, where
         assert done == (fault == "short"), where
         assert entries(store) in (["00000"], ["00000", "00001"]), where
@@ -216,12 +216,12 @@ def test_killed_at_any_call_the_shard_is_whole_or_absent(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
-    told = [line.split() for line in run.stdout.splitlines()]
-    assert [row[1] for row in told] == ["killed"] * (len(told) - 1) + ["done"]
-    assert len(told) > (50 if FULL else 7) and told[-1][2:] == ["00000", "00001"]
-    assert told[0][2:] == ["00000"]
+    output = [line.split() for line in run.stdout.splitlines()]
+    assert [row[1] for row in output] == ["killed"] * (len(output) - 1) + ["done"]
+    assert len(output) > (50 if FULL else 7) and output[-1][2:] == ["00000", "00001"]
+    assert output[0][2:] == ["00000"]
     left = [name for name in entries(store) if name.startswith(".")]
-    assert len(left) >= len(told) - 3 and not verify(store).damage
+    assert len(left) >= len(output) - 3 and not verify(store).damage
     shards, sha256 = cases.plan(store, 4, 2)
     report = write_shard(store, sha256, 1, shards[1], cases.items(texts[2:], 2))
     assert not report.written  # the last one was done

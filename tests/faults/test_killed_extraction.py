@@ -85,8 +85,8 @@ class Extraction:
 
     def finish(self, store: Path, *words: Any) -> dict[str, Any]:
         """Extract to the end, and see that it went well."""
-        code, out, said = self.ended(self.start(store, "--json", *words))
-        assert code == 0, said
+        code, out, facts = self.ended(self.start(store, "--json", *words))
+        assert code == 0, facts
         return json.loads(out)
 
     @staticmethod
@@ -180,8 +180,8 @@ def test_told_to_stop_it_leaves_whole_shards_only(
     assert got == code, said
     assert time.monotonic() - started < 30
     if which == signal.SIGTERM:
-        told = "error: stopped; finished shards are in the store, and the same command continues"
-        assert said.splitlines()[-1] == told
+        message = "error: stopped; finished shards are in the store, and the same command continues"
+        assert said.splitlines()[-1] == message
     assert not list((store / "shards").glob(".*"))
     check_whole_after(extraction, store, undisturbed)
 

@@ -66,18 +66,18 @@ def test_killed_while_saving_the_newest_checkpoint_is_whole(tmp_path: Path) -> N
         command = [sys.executable, "-P", "-c", SAVES, str(tmp_path), str(first)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            told = int(process.stdout.readline())
+            output = int(process.stdout.readline())
             time.sleep(rng.uniform(0, 0.4))
             process.kill()
-            told = max([told, *(int(line) for line in process.stdout if line.endswith("\n"))])
+            output = max([output, *(int(line) for line in process.stdout if line.endswith("\n"))])
         like = {"x": np.zeros((64, 4096), np.float32), "step": np.array(0, np.int32)}
         found = load_newest(folder, like)
         if found is None:
-            assert told - first < 2, trial
+            assert output - first < 2, trial
             continue
         state, progress = found
         step = progress["tokens"]
-        assert step >= told - 1, trial  # one interval is lost at most
+        assert step >= output - 1, trial  # one interval is lost at most
         assert int(state["step"]) == step
         assert np.array_equal(
             state["x"], np.random.default_rng(step).random((64, 4096), np.float32)

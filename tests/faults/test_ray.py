@@ -259,8 +259,8 @@ def test_told_to_stop_it_exits_as_the_local_engine_does(
     process.send_signal(signal.SIGTERM)
     code, out, said = ended(process)
     assert (code, out) == (75, ""), said
-    told = "error: stopped; finished shards are in the store, and the same command continues"
-    assert said.splitlines()[-1] == told
+    message = "error: stopped; finished shards are in the store, and the same command continues"
+    assert said.splitlines()[-1] == message
     assert not list(store.glob(".ray.*"))
     cluster.finish(store)  # by the local engine
     check_whole(store, undisturbed)

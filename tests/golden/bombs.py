@@ -32,8 +32,8 @@ class Hostile(NamedTuple):
 
 def header(text: Any, data: bytes = b"\0" * 16, length: int | None = None) -> bytes:
     """A safetensors file."""
-    said = text if isinstance(text, bytes) else json.dumps(text).encode()
-    return struct.pack("<Q", len(said) if length is None else length) + said + data
+    facts = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return struct.pack("<Q", len(facts) if length is None else length) + facts + data
 
 
 def entry(start: int, stop: int, dtype: str = "F32", shape: Any = (2,)) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def sealed(name: str) -> Spoil:
 
     def spoil(folder: Path) -> None:
         path = folder / WEIGHTS
-        told = {"format": "pt", "flaxattn.files": json.dumps({name: "0" * 64})}
-        safetensors.numpy.save_file(safetensors.numpy.load_file(path), path, told)
+        facts = {"format": "pt", "flaxattn.files": json.dumps({name: "0" * 64})}
+        safetensors.numpy.save_file(safetensors.numpy.load_file(path), path, facts)
 
     return spoil
 

@@ -64,21 +64,21 @@ def test_plain_jax_computes_what_we_do(request_name):
 def test_the_gradient_reaches_every_float_result():
     capture = bench.REQUESTS["statistics"]
     arrays, others = split(CASE)
-    bar = jnp.zeros_like(arrays["q"])
+    cotangent = jnp.zeros_like(arrays["q"])
     ours = bench_peers.with_gradient(bench_peers.ours(CASE, capture, "xla"))
     plain = bench_peers.with_gradient(bench_peers.naive(CASE, capture))
-    (gradients,) = jax.jit(ours)(arrays, others, bar)[-1]
-    (expected,) = jax.jit(plain)(arrays, others, bar)[-1]
-    assert float(jnp.abs(gradients["q"]).max()) > 0.01  # of the statistics: bar is 0
+    (gradients,) = jax.jit(ours)(arrays, others, cotangent)[-1]
+    (expected,) = jax.jit(plain)(arrays, others, cotangent)[-1]
+    assert float(jnp.abs(gradients["q"]).max()) > 0.01  # of the statistics only
     for name, gradient in gradients.items():
         np.testing.assert_allclose(gradient, expected[name], atol=1e-4)
 
 
 @pytest.mark.slow
 def test_a_run_has_facts_rows_and_targets(tmp_path):
-    said = []
+    printed = []
     out = tmp_path / "new" / "bench.json"
-    bench.measure(TINY, out, said.append)
+    bench.measure(TINY, out, printed.append)
     document = json.loads(out.read_text())
     assert os.listdir(out.parent) == ["bench.json"]
     assert document["schema"] == bench.SCHEMA
@@ -104,7 +104,7 @@ def test_a_run_has_facts_rows_and_targets(tmp_path):
         assert row["difference"] < 1e-5
     assert document["rows"][0]["over_ours"] == 1
     assert all(target["passed"] is None for target in document["targets"])
-    text = "\n".join(said)
+    text = "\n".join(printed)
     assert "seven (2 x 3 x 7 x 7 x 32), statistics, forward" in text
     assert "17 of 17 not measured: they need a Hopper GPU and torch" in text
 
@@ -121,7 +121,7 @@ def test_the_file_stays_as_it_was_when_writing_fails(tmp_path):
 def test_every_piece_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
     seen, out = [], tmp_path / "bench.json"
 
-    def measured(case, arguments, bar, request, mode, turns, torch, roof, without):
+    def measured(case, arguments, cotangent, request, mode, turns, torch, roof, without):
         if out.exists():
             seen.append([row["request"] for row in json.loads(out.read_text())["rows"]])
         if len(seen) == 2:
@@ -177,8 +177,8 @@ def test_a_contender_that_fails_says_why_and_the_others_go_on(monkeypatch):
     arguments = CASE.arguments()
     roof = {"matmul_flops_per_second": 1e9, "copy_bytes_per_second": 1e9}
     turns = bench_rows.Turns(1, 1e-4)
-    bar = arguments["q"]
-    rows = bench_rows.measured(CASE, arguments, bar, "nothing", "forward", turns, None, roof)
+    cotangent = arguments["q"]
+    rows = bench_rows.measured(CASE, arguments, cotangent, "nothing", "forward", turns, None, roof)
     assert [row["name"] for row in rows] == ["XLA naive", "broken"]
     assert rows[0]["over_ours"] is None
     assert rows[1]["note"] == "NotImplementedError: no such thing"

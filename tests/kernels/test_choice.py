@@ -98,11 +98,11 @@ def test_a_better_one_that_is_passed_over_has_a_reason(asked, reason):
 )
 def test_causal_is_refused_where_cuda_miscompiles_it(version, refused, monkeypatch):
     monkeypatch.setattr(compat, "cuda_version", lambda: version)
-    asked = call(Capture(weights=True), causal=True)
-    assert (choice.choose(asked, HOPPER).name == "xla") is refused
+    requested = call(Capture(weights=True), causal=True)
+    assert (choice.choose(requested, HOPPER).name == "xla") is refused
     assert choice.choose(call(Capture(weights=True)), HOPPER).name == "mosaic_gpu"
     if refused:
-        assert "update CUDA to 12.9.1" in choice.call_refusal("mosaic_gpu", asked)
+        assert "update CUDA to 12.9.1" in choice.call_refusal("mosaic_gpu", requested)
 
 
 def test_a_deep_head_is_refused_by_cudnn():

@@ -450,8 +450,8 @@ def run(name, implementation, capture):
 @pytest.mark.parametrize("implementation", RUNNABLE)
 def test_asking_changes_no_output(implementation):
     bare, nothing = run("padded 129", implementation, NOTHING)
-    asked, _, _ = measured("padded 129", implementation)
-    np.testing.assert_allclose(bare, asked, rtol=2e-6, atol=2e-6)
+    requested, _, _ = measured("padded 129", implementation)
+    np.testing.assert_allclose(bare, requested, rtol=2e-6, atol=2e-6)
     assert (nothing.weights, nothing.scores, nothing.stats) == (None, None, {})
 
 

@@ -77,11 +77,11 @@ def hour(tmp_path):
     """Runs a plan: exit status, document and what was said."""
 
     def hour(plan, **settings):
-        said = []
+        printed = []
         options = {"out": tmp_path / "gpu.json", "tests": tmp_path} | settings
-        run = first_hour.FirstHour(plan, first_hour.FirstHourSettings(**options), said.append)
+        run = first_hour.FirstHour(plan, first_hour.FirstHourSettings(**options), printed.append)
         code = run.run()
-        return code, json.loads((tmp_path / "gpu.json").read_text()), "\n".join(said)
+        return code, json.loads((tmp_path / "gpu.json").read_text()), "\n".join(printed)
 
     return hour
 
@@ -348,14 +348,14 @@ def test_a_full_disk_costs_the_file_and_not_the_summary(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    said = []
+    printed = []
     settings = first_hour.FirstHourSettings(out=tmp_path / "gpu.json", tests=tmp_path)
-    run = first_hour.FirstHour(plan([stage("one")]), settings, said.append)
+    run = first_hour.FirstHour(plan([stage("one")]), settings, printed.append)
     monkeypatch.setattr(stage_record, "write_text", full)
     assert run.run() == 1
-    assert any(line.endswith("  one") for line in said)
-    assert any("gpu.json could not be written: No space left on device" in line for line in said)
-    assert said[-1].splitlines()[-1].startswith("trust mosaic_gpu: ")
+    assert any(line.endswith("  one") for line in printed)
+    assert any("gpu.json could not be written: No space left on device" in line for line in printed)
+    assert printed[-1].splitlines()[-1].startswith("trust mosaic_gpu: ")
 
 
 def test_a_command_that_is_missing_fails_its_stage(hour):

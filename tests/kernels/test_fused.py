@@ -89,9 +89,9 @@ class Walk:
         return {name: part[:, :, number] for number, name in enumerate(names)}
 
     def tile(self, i, j):
-        """(form, scores, rows, keys) of a tile."""
+        """(layout, scores, rows, keys) of a tile."""
         plan, operands = self.plan, self.operands
-        form = Columns(i * BLOCK_Q, j * BLOCK_K, self.transposed)
+        layout = Columns(i * BLOCK_Q, j * BLOCK_K, self.transposed)
         q, k = self.take(self.q, 2, i, BLOCK_Q), self.take(self.k, 2, j, BLOCK_K)
         product = jnp.einsum("bhqd,bhkd->bhqk", q, k, precision="highest")
         rows = self.vectors(plan.row_floats, operands.row_floats, i, BLOCK_Q)
@@ -101,7 +101,7 @@ class Walk:
         bias = None if operands.bias is None else self.pairs(operands.bias, i, j)
         product = self.turn(product)
         self.product = product
-        return form, tiles.scores(plan, form, product, rows, keys, bias), rows, keys
+        return layout, tiles.scores(plan, layout, product, rows, keys, bias), rows, keys
 
     def pairs(self, array, i, j):
         array = padded(padded(array, 2, self.plan.padded_queries), 3, self.plan.padded_keys)
@@ -112,24 +112,26 @@ class Walk:
 
     def gradient(self, i, j, cotangents):
         """(weights after dropout, gradient of the scores) of a tile."""
-        form, scores, rows, keys = self.tile(i, j)
-        weights = tiles.rebuilt_weights(form, scores, rows)
+        layout, scores, rows, keys = self.tile(i, j)
+        weights = tiles.rebuilt_weights(layout, scores, rows)
         d_output = padded(cotangents.output.astype(jnp.float32), 1, self.plan.padded_queries)
         d_output = self.take(jnp.swapaxes(d_output, 1, 2), 2, i, BLOCK_Q)
         v = self.take(self.v, 2, j, BLOCK_K)
-        bar = self.turn(jnp.einsum("bhqd,bhkd->bhqk", d_output, v, precision="highest"))
+        cotangent = self.turn(jnp.einsum("bhqd,bhkd->bhqk", d_output, v, precision="highest"))
         dropped = weights
         if self.plan.dropout:
-            keep = tiles.keep(form, rows, self.operands.threshold[0])
-            bar, dropped = jnp.where(keep, bar, 0), jnp.where(keep, weights, 0)
+            keep = tiles.keep(layout, rows, self.operands.threshold[0])
+            cotangent, dropped = jnp.where(keep, cotangent, 0), jnp.where(keep, weights, 0)
         maps = [
             None if x is None else self.pairs(x, i, j)
             for x in (cotangents.weights, cotangents.scores)
         ]
         if maps[0] is not None:
-            bar = bar + maps[0]
-        d_scores = tiles.score_gradient(self.plan, form, scores, weights, bar, rows, keys, maps[1])
-        d_products = tiles.product_gradient(self.plan, form, self.product, d_scores)
+            cotangent = cotangent + maps[0]
+        d_scores = tiles.score_gradient(
+            self.plan, layout, scores, weights, cotangent, rows, keys, maps[1]
+        )
+        d_products = tiles.product_gradient(self.plan, layout, self.product, d_scores)
         return self.turn(dropped), self.turn(d_scores), self.turn(d_products), d_output
 
 
@@ -137,14 +139,14 @@ def forward(plan, operands):
     walk = Walk(plan, operands)
     outputs, packed, weights, scores = [], [], [], []
     for i in range(plan.query_blocks):
-        form = Columns(i * BLOCK_Q, 0)
+        layout = Columns(i * BLOCK_Q, 0)
         rows = walk.vectors(plan.row_floats, operands.row_floats, i, BLOCK_Q)
-        state, total = tiles.start(plan, form, rows), 0.0
+        state, total = tiles.start(plan, layout, rows), 0.0
         for j in range(plan.key_blocks):
-            form, tile, rows, keys = walk.tile(i, j)
-            state, e, rescale = tiles.advance(plan, form, state, tile, rows, keys)
+            layout, tile, rows, keys = walk.tile(i, j)
+            state, e, rescale = tiles.advance(plan, layout, state, tile, rows, keys)
             if plan.dropout:
-                e = jnp.where(tiles.keep(form, rows, operands.threshold[0]), e, 0)
+                e = jnp.where(tiles.keep(layout, rows, operands.threshold[0]), e, 0)
             v = walk.take(walk.v, 2, j, BLOCK_K)
             total = total * rescale[..., None] + jnp.einsum(
                 "bhqk,bhkd->bhqd", e, v, precision="highest"
@@ -180,9 +182,9 @@ def received(plan, operands):
     for j in range(plan.key_blocks):
         total = 0.0
         for i in range(plan.query_blocks):
-            form, tile, rows, _ = walk.tile(i, j)
-            weights = tiles.rebuilt_weights(form, tile, rows)
-            total = total + form.key_sum(weights * form.rows(rows["counted"]))
+            layout, tile, rows, _ = walk.tile(i, j)
+            weights = tiles.rebuilt_weights(layout, tile, rows)
+            total = total + layout.key_sum(weights * layout.rows(rows["counted"]))
         parts.append(total)
     return jnp.concatenate(parts, axis=2)
 
@@ -192,12 +194,12 @@ def row_dots(plan, operands, cotangents):
     for i in range(plan.query_blocks):
         total = 0.0
         for j in range(plan.key_blocks):
-            form, tile, rows, keys = walk.tile(i, j)
-            weights = tiles.rebuilt_weights(form, tile, rows)
-            bar = tiles.weights_gradient(plan, form, tile, weights, rows, keys)
+            layout, tile, rows, keys = walk.tile(i, j)
+            weights = tiles.rebuilt_weights(layout, tile, rows)
+            cotangent = tiles.weights_gradient(plan, layout, tile, weights, rows, keys)
             if cotangents.weights is not None:
-                bar = bar + walk.pairs(cotangents.weights, i, j)
-            total = total + form.row_sum(weights * bar)
+                cotangent = cotangent + walk.pairs(cotangents.weights, i, j)
+            total = total + layout.row_sum(weights * cotangent)
         parts.append(total)
     return jnp.concatenate(parts, axis=2)
 

@@ -21,8 +21,8 @@ from flaxattn.kernels import (
     fused,
     mosaic_gpu,
     mosaic_gpu_backward,
+    mosaic_gpu_grid,
     mosaic_gpu_launch,
-    mosaic_gpu_sweeps,
     reference,
 )
 from flaxattn.kernels.call import Call
@@ -147,13 +147,13 @@ def test_what_is_late_passes_in_a_ring_of_its_own():
     call = checked(Call(**Case("any", 512, depth=128, batch=1, heads=1).arguments("bfloat16")))
     plan, _ = pack(call, *mosaic_gpu.blocks(call))
     given = arrays(("q", "k", "v", "key_floats", "threshold", "keep_scale"), plan)
-    sweep = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ("q",))
-    assert sweep.rings(given) == [["k", "v", "key_floats"]]
-    late = replace(sweep, late=("v",))
+    schedule = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ("q",))
+    assert schedule.rings(given) == [["k", "v", "key_floats"]]
+    late = replace(schedule, late=("v",))
     assert late.rings(given) == [["k", "key_floats"], ["v"]]
     assert late.rings(arrays(("q", "k"), plan)) == [["k"]]
     # Both rings have as many slots, so it does not matter for memory who waits where.
-    assert late.slots(given) == sweep.slots(given) == 2
+    assert late.slots(given) == schedule.slots(given) == 2
 
 
 def foreign_call(**options):
@@ -201,9 +201,9 @@ def test_packing_and_padding_visit_a_part_of_the_tiles(transposed):
     for options in ({"segment_ids": ids}, {"segment_ids": ids, "causal": True}, {"mask": padding}):
         call = Call(**Case("long", 1024, batch=1, heads=1).arguments("bfloat16"))
         plan, operands = pack(checked(call._replace(**options)), 128, 128)
-        arrays = mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), transposed)
-        sweep = mosaic_gpu_launch.TileSchedule(plan, transposed, 2, 128, ())
-        walk = mosaic_gpu_sweeps.walk(sweep, arrays)
+        arrays = mosaic_gpu_grid.inputs(operands, fused.Cotangents(operands.q), transposed)
+        schedule = mosaic_gpu_launch.TileSchedule(plan, transposed, 2, 128, ())
+        walk = mosaic_gpu_grid.walk(schedule, arrays)
         assert walk.grid["block"] == walk.arrays["ranges"].shape[1] == 8
         counts.append(int(jnp.diff(walk.arrays["ranges"]).sum()))
     assert counts == [16, 12, 16]  # of 64
@@ -212,19 +212,19 @@ def test_packing_and_padding_visit_a_part_of_the_tiles(transposed):
 @pytest.mark.parametrize("name", ["plain", "tails", "weights uint8", "everything, depth 32"])
 def test_no_warpgroup_waits_for_registers_that_nobody_gives_up(name, monkeypatch):
     """A block starts with registers shared out evenly; asking for more than that hangs."""
-    asked = {"decrease": [], "increase": []}
+    requested = {"decrease": [], "increase": []}
     original = plgpu.set_max_registers
 
     def record(number, *, action):
-        asked[action].append(number)
+        requested[action].append(number)
         return original(number, action=action)
 
     monkeypatch.setattr(plgpu, "set_max_registers", record)
     variant = variants.variant(name)
     jax.make_jaxpr(variant.function(mosaic_gpu.attend))(variant.arguments())
     even = 65536 // (3 * 128) // 8 * 8
-    assert asked["decrease"]
-    for of_memory, of_compute in zip(asked["decrease"], asked["increase"], strict=True):
+    assert requested["decrease"]
+    for of_memory, of_compute in zip(requested["decrease"], requested["increase"], strict=True):
         assert of_memory + 2 * of_compute <= 3 * even
 
 
@@ -233,10 +233,10 @@ def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
     # A GPU does not clip the copy of a vector at the end of its row, as the interpreter does.
     stored = []
 
-    def launch(name, sweep, walked, results, *arguments, original=mosaic_gpu_launch.launch):
-        block = sweep.groups * mosaic_gpu_launch.ROWS
+    def launch(name, schedule, walked, results, *arguments, original=mosaic_gpu_launch.launch):
+        block = schedule.groups * mosaic_gpu_launch.ROWS
         stored.extend((name, x.shape[-1] % block) for x in results.values() if len(x.shape) == 3)
-        return original(name, sweep, walked, results, *arguments)
+        return original(name, schedule, walked, results, *arguments)
 
     for module in (mosaic_gpu, mosaic_gpu_backward):
         monkeypatch.setattr(module, "launch", launch)

@@ -20,8 +20,8 @@ from flaxattn.kernels import (
     fused,
     mosaic_gpu,
     mosaic_gpu_backward,
+    mosaic_gpu_grid,
     mosaic_gpu_launch,
-    mosaic_gpu_sweeps,
     reference,
 )
 from flaxattn.kernels.call import Call
@@ -95,7 +95,7 @@ LONG = ("ring", "bias of all batches")
 def test_gradients_equal_those_of_the_reference(name, monkeypatch):
     if name == "ring":
         monkeypatch.setattr(mosaic_gpu_launch, "SHARED_MEMORY", 1)
-        for module in (mosaic_gpu_sweeps, mosaic_gpu_backward):
+        for module in (mosaic_gpu_grid, mosaic_gpu_backward):
             monkeypatch.setattr(module, "columns_of", lambda *_: 16)
     found = gradients(run_kernels, *SITUATIONS[name])
     expected = gradients(run_reference, *SITUATIONS[name])
@@ -120,7 +120,7 @@ def plan_of(case, capture=None, dtype="bfloat16"):
         arguments = case.arguments(dtype)
         plan, operands = pack(Call(**arguments, capture=capture or Capture()), BLOCK, BLOCK)
         plans.append(plan)
-        return mosaic_gpu_sweeps.inputs(operands, fused.Cotangents(operands.q), False)
+        return mosaic_gpu_grid.inputs(operands, fused.Cotangents(operands.q), False)
 
     plans = []
     arrays = jax.eval_shape(build)
@@ -129,7 +129,7 @@ def plan_of(case, capture=None, dtype="bfloat16"):
 
 def test_columns_of_a_tile_shrink_with_what_is_computed():
     plan, arrays = plan_of(Case("plain", 512, depth=64))
-    columns = mosaic_gpu_sweeps.columns_of
+    columns = mosaic_gpu_grid.columns_of
     assert [columns(plan, transposed, arrays) for transposed in (False, True)] == [128, 128]
     many = replace(plan, row_floats=tuple(f"d sieve {n}" for n in range(8)))
     assert [columns(many, transposed, arrays) for transposed in (False, True)] == [64, 32]
@@ -143,10 +143,10 @@ def test_the_gradient_of_a_shared_bias_keeps_the_device_busy():
     counts = []
     for bias, batch in (("QK", 8), ("HQK", 8), ("BHQK", 8), ("QK", 1)):
         plan, arrays = plan_of(Case("bert", 512, batch=batch, heads=12, depth=64, bias=bias))
-        sweep = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ())
+        schedule = mosaic_gpu_launch.TileSchedule(plan, False, 2, 128, ())
         shape = arrays["bias"].shape
-        parts = mosaic_gpu_sweeps.parts_of(sweep, shape)
-        grid = mosaic_gpu_sweeps.walk_heads(sweep, arrays, shape, parts).grid
+        parts = mosaic_gpu_grid.parts_of(schedule, shape)
+        grid = mosaic_gpu_grid.walk_heads(schedule, arrays, shape, parts).grid
         assert 8 * 12 % parts == 0
         counts.append(int(np.prod(list(grid.values()))))
     assert counts == [16 * 12, 16 * 12, 16 * 96, 16 * 12]
@@ -158,7 +158,7 @@ def test_tiles_fit_into_shared_memory(depth):
     maps = jax.ShapeDtypeStruct((2, 3, 512, 512), jnp.float32)
     arrays |= {"weights": maps, "scores": maps}
     for transposed in (False, True):
-        tiles = mosaic_gpu_sweeps.sweep_of(plan, transposed, arrays)
+        tiles = mosaic_gpu_grid.schedule_of(plan, transposed, arrays)
         slots = tiles.slots(arrays)
         buffers = tiles.buffers(arrays, slots).values()
         used = sum(np.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in buffers)

@@ -18,12 +18,12 @@ from jax.sharding import PartitionSpec as P
 
 from flaxattn.benchmarks import cases
 from flaxattn.benchmarks.cases import Case
-from flaxattn.kernels import fused, reference, tpu, tpu_sweep
+from flaxattn.kernels import fused, reference, tpu, tpu_grid
 from flaxattn.kernels.call import Band, Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import KernelPlan
-from flaxattn.kernels.tpu_sweep import TpuTileLayout, whole_sum
+from flaxattn.kernels.tpu_grid import TpuTileLayout, whole_sum
 
 # Finds reads outside of arrays, memory nobody wrote to, and races between copies and steps.
 CAREFUL = pltpu.InterpretParams(out_of_bounds_reads="raise", detect_races=True)
@@ -101,7 +101,7 @@ def pairs_in(plan, query, key):
 
 @pytest.mark.parametrize("key_heads", [3, 1])
 @pytest.mark.parametrize(("band", "offset"), BANDS)
-@pytest.mark.parametrize("outer", [tpu_sweep.QUERIES, tpu_sweep.KEYS])
+@pytest.mark.parametrize("outer", [tpu_grid.QUERIES, tpu_grid.KEYS])
 @pytest.mark.parametrize(
     ("lengths", "block_q", "block_k"), [((900, 600), 256, 128), ((300, 1000), 128, 384)]
 )
@@ -109,13 +109,13 @@ def test_a_grid_fetches_what_is_needed_and_no_more(
     lengths, block_q, block_k, outer, band, offset, key_heads
 ):
     plan = plan_of(lengths, block_q, block_k, band, offset, key_heads)
-    sweep = tpu_sweep.GridSchedule(plan, outer)
+    schedule = tpu_grid.GridSchedule(plan, outer)
     seen = []
-    for ids in np.ndindex(*sweep.grid):
-        place, fetched = sweep.place(*ids), sweep.fetched(*ids)
-        assert 0 <= fetched.query < sweep.plan.query_blocks
-        assert 0 <= fetched.key < sweep.plan.key_blocks
-        if sweep.needed(place):
+    for ids in np.ndindex(*schedule.grid):
+        place, fetched = schedule.place(*ids), schedule.fetched(*ids)
+        assert 0 <= fetched.query < schedule.plan.query_blocks
+        assert 0 <= fetched.key < schedule.plan.key_blocks
+        if schedule.needed(place):
             assert fetched == place
             seen.append(tuple(int(n) for n in fetched))
     every = np.ndindex(2, 3, plan.query_blocks, plan.key_blocks)
@@ -125,20 +125,20 @@ def test_a_grid_fetches_what_is_needed_and_no_more(
 def test_a_window_visits_a_small_part_of_the_tiles():
     counts = []
     for band in (Band(), CAUSAL, Band(-511, 0)):
-        sweep = tpu_sweep.GridSchedule(plan_of((8192, 8192), 512, 512, band), tpu_sweep.QUERIES)
-        places = [sweep.place(0, 0, i, j) for i, j in np.ndindex(16, 16)]
-        counts.append(sum(bool(sweep.needed(place)) for place in places))
+        schedule = tpu_grid.GridSchedule(plan_of((8192, 8192), 512, 512, band), tpu_grid.QUERIES)
+        places = [schedule.place(0, 0, i, j) for i, j in np.ndindex(16, 16)]
+        counts.append(sum(bool(schedule.needed(place)) for place in places))
     assert counts == [256, 136, 31]
 
 
 def test_a_grid_with_two_passes_writes_each_tile_in_the_second_one():
-    sweep = tpu_sweep.GridSchedule(
-        plan_of((300, 400), 128, 128, CAUSAL), tpu_sweep.QUERIES, passes=2
+    schedule = tpu_grid.GridSchedule(
+        plan_of((300, 400), 128, 128, CAUSAL), tpu_grid.QUERIES, passes=2
     )
     for step in range(8):
-        written = sweep.written(1, 2, 0, step)
+        written = schedule.written(1, 2, 0, step)
         assert written.key == max(0, step - 4)
-        assert sweep.place(1, 2, 0, step).key == step % 4
+        assert schedule.place(1, 2, 0, step).key == step % 4
 
 
 @pytest.mark.parametrize("length", [1, 127, 128, 129, 384, 512, 640, 2048, 2049, 16384])
@@ -171,18 +171,18 @@ def test_float16_weights_are_rounded_like_everywhere_else():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_rows_keep_maxima_in_every_lane_and_sums_in_parts(transposed):
     plan = plan_of((256, 384), 256, 384, Band())
-    form = TpuTileLayout(plan, 0, 0, transposed)
-    tile = jax.random.normal(jax.random.key(0), form.shape)
-    largest, parts = form.row_max(tile), form.row_sum(tile)
+    layout = TpuTileLayout(plan, 0, 0, transposed)
+    tile = jax.random.normal(jax.random.key(0), layout.shape)
+    largest, parts = layout.row_max(tile), layout.row_sum(tile)
     assert (
-        largest.shape == parts.shape == form.row_shape == ((1, 256) if transposed else (256, 128))
+        largest.shape == parts.shape == layout.row_shape == ((1, 256) if transposed else (256, 128))
     )
     truth = tile.T if transposed else tile
     across = largest.T if transposed else largest
     np.testing.assert_array_equal(across, jnp.broadcast_to(truth.max(1)[:, None], across.shape))
     whole = parts if transposed else whole_sum(parts)
     np.testing.assert_allclose(whole[0], truth.sum(1), atol=1e-4)
-    assert form.rows(largest).shape == ((1, 256) if transposed else (256, 384))
+    assert layout.rows(largest).shape == ((1, 256) if transposed else (256, 384))
 
 
 @pytest.mark.slow

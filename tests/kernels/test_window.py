@@ -73,8 +73,8 @@ def test_a_window_is_that_part_of_everything(request, implementation):
     output, seen = run(case, capture, implementation)
     whole_output, whole = everything(case, implementation)
     heads = list(capture.heads or range(case.heads))
-    asked = (capture.query_window, capture.key_window)
-    rows, columns = (slice(*window or (None,)) for window in asked)
+    requested = (capture.query_window, capture.key_window)
+    rows, columns = (slice(*window or (None,)) for window in requested)
     expected = whole.weights[:, heads, rows, columns]
     assert seen.weights.shape == expected.shape
     np.testing.assert_allclose(seen.weights, expected, rtol=2e-6, atol=1e-7)

@@ -50,9 +50,9 @@ def test_chance_finds_no_more_than_alpha_allows(traces):
     """Over 20 drawings of trees; with 20 seeds at 5%, more than 3 would be one in 60."""
     found, beyond, tests = 0, 0, 0
     for seed in range(SEEDS):
-        asked = dataclasses.replace(ASKED, seed=seed)
-        tally = ScoreAccumulator.of(scores_of(traces, asked, layouts(traces, seed)))
-        roles = find_roles(tally, asked, Test(tau=3, alpha=ALPHA))
+        requested = dataclasses.replace(ASKED, seed=seed)
+        tally = ScoreAccumulator.of(scores_of(traces, requested, layouts(traces, seed)))
+        roles = find_roles(tally, requested, Test(tau=3, alpha=ALPHA))
         found += sum(int(role.found.sum()) for role in roles.roles.values())
         apart = [role.beyond for role in roles.roles.values() if role.beyond is not None]
         assert len(apart) == 6

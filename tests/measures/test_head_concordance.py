@@ -30,10 +30,10 @@ def write(
     folder.mkdir(parents=True)
     table = table or "heads.parquet"
     pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), folder / table)
-    said = {"flaxattn": "1", "model": "m", "request": {"model": "m"}, **facts}
-    said["files"] = {table: sha256_of(folder / table)}
-    said["sha256"] = json_digest(said)
-    (folder / f"{command}.json").write_text(json.dumps(said), encoding="utf-8")
+    metadata = {"flaxattn": "1", "model": "m", "request": {"model": "m"}, **facts}
+    metadata["files"] = {table: sha256_of(folder / table)}
+    metadata["sha256"] = json_digest(metadata)
+    (folder / f"{command}.json").write_text(json.dumps(metadata), encoding="utf-8")
     return folder
 
 

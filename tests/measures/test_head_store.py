@@ -82,8 +82,8 @@ def assert_same(one, other, longest=13):
 def reports(folder, tmp_path_factory):
     """Stats and roles of the texts with their trees, read by the model."""
     out = tmp_path_factory.mktemp("reports")
-    asked = {"roles": ["--relations", "nsubj,obj", "--tau", "1.2"], "stats": []}
-    for name, words in asked.items():
+    requested = {"roles": ["--relations", "nsubj,obj", "--tau", "1.2"], "stats": []}
+    for name, words in requested.items():
         given = [name, folder / "a.conllu", "--model", folder / "model", "-o", out / name, *words]
         assert cli.main([str(word) for word in given]) == 0
     return out
@@ -97,15 +97,15 @@ def test_a_store_of_maps_says_what_the_model_says(run, reports, tmp_path, comman
     one, other = numbers(tmp_path / "report"), numbers(reports / command)
     assert one.keys() == other.keys() and len(one) > 300
     assert_same(one, other)
-    said, theirs = (
+    facts, theirs = (
         json.loads((path / f"{command}.json").read_text(encoding="utf-8"))
         for path in (tmp_path / "report", reports / command)
     )
-    assert said["data"][1] == theirs["data"][0], "the file of trees, with its digest"
-    for ours, its in zip(said["labels"], theirs["labels"], strict=True):
+    assert facts["data"][1] == theirs["data"][0], "the file of trees, with its digest"
+    for ours, its in zip(facts["labels"], theirs["labels"], strict=True):
         assert [ours[n] for n in ("layer", "head", "label")] == list(its.values())[:3]
         assert ours["evidence"] == pytest.approx(its["evidence"], abs=1e-3)
-    for ours, its in zip(said["evidence"]["claims"], theirs["evidence"]["claims"], strict=True):
+    for ours, its in zip(facts["evidence"]["claims"], theirs["evidence"]["claims"], strict=True):
         assert (ours["name"], ours["layer"], ours["head"]) == (
             its["name"],
             its["layer"],
@@ -114,12 +114,12 @@ def test_a_store_of_maps_says_what_the_model_says(run, reports, tmp_path, comman
         # Texts that are equal but for rounding may change places.
         scores = [[text["score"] for text in claim["texts"]] for claim in (ours, its)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-    one, other = said["evidence"]["texts"], theirs["evidence"]["texts"]
+    one, other = facts["evidence"]["texts"], theirs["evidence"]["texts"]
     assert len(one.keys() & other.keys()) >= 8
     for number in one.keys() & other.keys():
         assert one[number]["id"] == other[number]["id"] == f"s{number}"
         assert one[number]["text"] == other[number]["text"]
-    assert said["refused"] == {}
+    assert facts["refused"] == {}
 
 
 def test_a_store_of_statistics_says_what_it_can(run, reports, tmp_path):

@@ -324,12 +324,12 @@ def test_facts_are_ready_for_json(scores):
     import json
 
     roles = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1))
-    told = json.loads(json.dumps(facts(roles)))
-    role = told["roles"]["governor(nsubj)"]
+    metadata = json.loads(json.dumps(facts(roles)))
+    role = metadata["roles"]["governor(nsubj)"]
     assert sum(role["by_layer"]) == role["heads"] >= role["beyond_position"]
-    both = told["overlaps"]["local"]["governor(nsubj)"]
+    both = metadata["overlaps"]["local"]["governor(nsubj)"]
     assert both == roles.overlap("local", "governor(nsubj)") <= role["heads"]
-    assert told["heads"] == 6
+    assert metadata["heads"] == 6
 
 
 @pytest.mark.parametrize(

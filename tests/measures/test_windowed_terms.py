@@ -159,13 +159,13 @@ def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path)
 def test_traces_and_stores_know_the_windows_of_their_model(modern, tmp_path: Path, kind) -> None:
     model = modern if kind == "encoder" else fa.from_pretrained(write_decoder(tmp_path / "gemma"))
     texts = ["the cat sat on a mat and on a dog", "birds sang and sang loudly"]
-    asked, lines = ScoreOptions(annotated=False), tmp_path / "texts.txt"
+    requested, lines = ScoreOptions(annotated=False), tmp_path / "texts.txt"
     lines.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    expected = Scores.joined(list(head_scores(model, plain_texts(texts), asked))).values
+    expected = Scores.joined(list(head_scores(model, plain_texts(texts), requested))).values
     traced = [model.trace(text, capture=fa.Capture(weights=True)) for text in texts]
     saved = [fa.Trace.load(one.save(tmp_path / f"{n}.trace")) for n, one in enumerate(traced)]
-    everything = {"traces": scores_of(traced, asked, side=kind).values}
-    everything["files"] = scores_of(saved, asked, side=kind).values
+    everything = {"traces": scores_of(traced, requested, side=kind).values}
+    everything["files"] = scores_of(saved, requested, side=kind).values
     stats = ("entropy", fa.Sieve("near", offsets=(-LOCAL, LOCAL)))
     for name, capture in (
         ("weights", fa.Capture(weights=True)),
@@ -174,7 +174,7 @@ def test_traces_and_stores_know_the_windows_of_their_model(modern, tmp_path: Pat
         if (kind, name) == ("decoder", "statistics"):
             continue  # a decoder's scores are read off weights
         fa.extract_to(tmp_path / name, model, [lines], capture=capture)
-        source = store_source(fa.open_store(tmp_path / name), (), asked, side=kind)
+        source = store_source(fa.open_store(tmp_path / name), (), requested, side=kind)
         everything[name] = Scores.joined([part.scores for part in source.parts]).values
     assert ScoreSpec("score", "local") in everything["weights"]
     for name, values in everything.items():

@@ -176,8 +176,8 @@ def test_under_grad_and_remat(params, plain, remat):
         out, state = forward(p, module=module, capture=capture)
         return jnp.mean(out.prediction_logits**2), state
 
-    asked = jax.jit(jax.grad(lambda p: loss(p, Capture(weights=True)), has_aux=True))
-    gradient, state = asked(params)
+    requested = jax.jit(jax.grad(lambda p: loss(p, Capture(weights=True)), has_aux=True))
+    gradient, state = requested(params)
     without = jax.jit(jax.grad(lambda p: loss(p, None)[0]))(params)
     close(gradient, without, atol=1e-5)
     close(Trace.from_variables(state).encoder.weights, plain[1].encoder.weights)

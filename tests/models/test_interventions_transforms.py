@@ -247,8 +247,8 @@ def test_records_are_of_what_acted() -> None:
     ]
     implementations = []
     for layer in range(LAYERS):
-        asked = Capture(weights=True, head_output=True, layers=(layer,))
-        module = model.module.clone(capture=asked, implementation=None)
+        requested = Capture(weights=True, head_output=True, layers=(layer,))
+        module = model.module.clone(capture=requested, implementation=None)
         variables = with_interventions(model.params, edits)
         _, state = module.apply(variables, IDS, mutable=["intermediates"])
         record = Trace.from_variables(state).decoder

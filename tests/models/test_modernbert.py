@@ -75,8 +75,8 @@ def test_what_is_captured_changes_no_output() -> None:
     variables = {"params": drawn(module, ids)}
     plain = jax.jit(module.apply)(variables, ids).last_hidden_state
     for capture in (Capture(stats=("entropy",)), Capture(weights=True, layers=(1, 3))):
-        asked = module.clone(capture=capture)
-        out, _ = asked.apply(variables, ids, mutable=["intermediates"])
+        requested = module.clone(capture=capture)
+        out, _ = requested.apply(variables, ids, mutable=["intermediates"])
         np.testing.assert_allclose(out.last_hidden_state, plain, atol=2e-6)
 
 

@@ -169,9 +169,9 @@ def test_row_statistics_are_those_of_the_scores() -> None:
 
 @pytest.mark.slow
 def test_asking_changes_no_number() -> None:
-    asked, _ = forward()
+    requested, _ = forward()
     plain, _ = run(MODULE, PARAMS, GIVEN, False)
-    np.testing.assert_allclose(asked.logits, plain.logits, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(requested.logits, plain.logits, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

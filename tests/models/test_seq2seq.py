@@ -88,8 +88,8 @@ def test_a_trace_has_three_sides(model: tuple[Seq2SeqLM, Any]) -> None:
 def test_asking_changes_no_number(model: tuple[Seq2SeqLM, Any]) -> None:
     module, variables = model
     plain = apply(module, variables, SOURCE, MASK, TARGET).logits
-    asked, _ = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
-    np.testing.assert_allclose(asked.logits, plain, rtol=0, atol=1e-5)
+    requested, _ = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
+    np.testing.assert_allclose(requested.logits, plain, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -59,16 +59,16 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def windows_by_hand(model: Any, question: str, context: str, room: int, stride: int) -> list[Any]:
     """Ids of each window, the place of its first token of the context, and where that begins."""
     backend = model.tokenizer.backend
-    asked = backend.encode(question, add_special_tokens=False).ids
+    requested = backend.encode(question, add_special_tokens=False).ids
     ids = backend.encode(context, add_special_tokens=False).ids
     pair = backend.encode("a", "a")
     special = [n for n, mark in zip(pair.ids, pair.special_tokens_mask, strict=True) if mark]
     between = special[1:-1]
-    size = room - len(asked) - len(special)
+    size = room - len(requested) - len(special)
     found, start = [], 0
     while True:
         part = ids[start : start + size]
-        head = [special[0], *asked, *between]
+        head = [special[0], *requested, *between]
         found.append(([*head, *part, special[-1]], len(head), len(part), start))
         if start + size >= len(ids):
             return found

@@ -50,8 +50,8 @@ def test_the_peak_of_a_command_is_what_it_says(name: str, tmp_path: Path) -> Non
     measure = [sys.executable, "-c", CHILD, *command]
     plain = {name: value for name, value in os.environ.items() if name not in OF_TESTS}
     done = subprocess.run(measure, cwd=tmp_path, env=plain, stdout=subprocess.PIPE, check=True)
-    code, peak, told = json.loads(done.stdout)
-    assert code == 0, told
-    (said,) = re.findall(r"about ([\d.]+) (MB|GB) of memory", told)
+    code, peak, output = json.loads(done.stdout)
+    assert code == 0, output
+    (said,) = re.findall(r"about ([\d.]+) (MB|GB) of memory", output)
     expected, measured = float(said[0]) * UNITS[said[1]], 1024 * peak
     assert measured / 1.5 < expected < 1.5 * measured, (expected, measured)

@@ -129,38 +129,40 @@ def test_lines_are_seconds_apart(at_once: None) -> None:
 
 
 def test_a_terminal_gets_a_bar_and_standard_output_stays_its_own() -> None:
-    said, stdout = Terminal(), sys.stdout
-    with ProgressReporter(said) as progress:
+    stream, stdout = Terminal(), sys.stdout
+    with ProgressReporter(stream) as progress:
         progress.announce("[4] texts, one pass")
         progress.expect("scoring heads", 4)
         progress("scoring heads", 3)
         assert sys.stdout is stdout
         progress._bar.refresh()
-    assert "[4] texts, one pass" in said.getvalue()
-    assert "scoring heads: 3 of 4" in said.getvalue() and "━" in said.getvalue()
+    assert "[4] texts, one pass" in stream.getvalue()
+    assert "scoring heads: 3 of 4" in stream.getvalue() and "━" in stream.getvalue()
 
 
 def test_results_are_printed_where_the_bar_is_taken_away() -> None:
-    said = Terminal()
-    with ProgressReporter(said) as progress:
+    stream = Terminal()
+    with ProgressReporter(stream) as progress:
         progress.expect("measuring", 4)
         with progress.hidden():
-            before = said.getvalue()
+            before = stream.getvalue()
             time.sleep(0.3)  # the bar is drawn ten times a second
-            assert said.getvalue() == before and before.endswith("\x1b[2K")
+            assert stream.getvalue() == before and before.endswith("\x1b[2K")
         progress("measuring", 4)
         progress._bar.refresh()
-    assert "measuring: 4 of 4" in said.getvalue()
+    assert "measuring: 4 of 4" in stream.getvalue()
 
 
 def test_a_long_line_wraps_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    said = Terminal()
-    with ProgressReporter(said) as progress:
+    stream = Terminal()
+    with ProgressReporter(stream) as progress:
         progress.expect("training", 100, "steps")
         progress("training", 3, "loss 2.345  accuracy 25.0%  1,234 tokens/s  MFU 40%")
         progress._bar.refresh()
-    assert "2.345" in said.getvalue() and "MFU" in said.getvalue() and "…" not in said.getvalue()
+    assert (
+        "2.345" in stream.getvalue() and "MFU" in stream.getvalue() and "…" not in stream.getvalue()
+    )
 
 
 def test_a_job_goes_on_where_nobody_reads(at_once: None) -> None:

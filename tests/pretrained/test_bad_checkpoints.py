@@ -112,21 +112,25 @@ def test_what_the_hub_answers(
 def test_the_hub_is_asked_for_no_code_and_no_pickle(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     folder = checkpoint()
 
     def snapshot_download(name: str, **options: Any) -> str:
-        asked.update(options, name=name)
+        requested.update(options, name=name)
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     model = fa.from_pretrained("somebody/bert", revision="v1", cache_dir="c", local_files_only=True)
-    assert model.name == asked["name"] == "somebody/bert"
-    assert (asked["revision"], asked["cache_dir"], asked["local_files_only"]) == ("v1", "c", True)
+    assert model.name == requested["name"] == "somebody/bert"
+    assert (requested["revision"], requested["cache_dir"], requested["local_files_only"]) == (
+        "v1",
+        "c",
+        True,
+    )
     assert not [
-        p for p in asked["allow_patterns"] if re.search(r"\.(py|bin|pt|h5|msgpack)$|\*$", p)
+        p for p in requested["allow_patterns"] if re.search(r"\.(py|bin|pt|h5|msgpack)$|\*$", p)
     ]
-    assert {*sentence_modules.HUB_PATTERNS} <= set(asked["allow_patterns"])
+    assert {*sentence_modules.HUB_PATTERNS} <= set(requested["allow_patterns"])
 
 
 def test_not_a_model_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -232,9 +232,9 @@ def test_a_tuple_instead_of_a_mapping(family: str, request: pytest.FixtureReques
     model = request.getfixturevalue(family)
     ids = IDS % 6 + 3
     options = {"output_attentions": family != "rnn", "output_hidden_states": family != "rnn"}
-    plain, asked = model(ids, **options), model(ids, return_dict=False, **options)
-    assert isinstance(asked, tuple) and len(asked) == len(plain) > 1
-    jax.tree.map(np.testing.assert_array_equal, asked, plain.to_tuple())
+    plain, requested = model(ids, **options), model(ids, return_dict=False, **options)
+    assert isinstance(requested, tuple) and len(requested) == len(plain) > 1
+    jax.tree.map(np.testing.assert_array_equal, requested, plain.to_tuple())
 
 
 @pytest.mark.slow

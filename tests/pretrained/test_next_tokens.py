@@ -88,10 +88,10 @@ def test_every_encoder_decoder_has_them(name: str, request: pytest.FixtureReques
 
 @pytest.mark.slow
 def test_asking_for_them_changes_nothing_else(gpt2: Any) -> None:
-    plain, asked = gpt2.trace(TEXTS), gpt2.trace(TEXTS, predictions=5)
-    np.testing.assert_array_equal(plain.decoder.weights, asked.decoder.weights)
+    plain, requested = gpt2.trace(TEXTS), gpt2.trace(TEXTS, predictions=5)
+    np.testing.assert_array_equal(plain.decoder.weights, requested.decoder.weights)
     assert plain.predictions is None
-    assert plain.tokens == asked.tokens
+    assert plain.tokens == requested.tokens
     likeliest = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     text, trace = gpt2.generate(TEXTS, max_new_tokens=6, trace=True, predictions=4, **likeliest)
     assert text == gpt2.generate(TEXTS, max_new_tokens=6, **likeliest)

@@ -149,19 +149,19 @@ def test_the_state_with_labels_is_found(judged):
 def test_baselines_and_accuracy_by_hand(texts, judged):
     train, test = texts[:120], texts[120:]
     common = Counter(word.tag for one in train for word in one.words).most_common(1)[0][0]
-    asked = [
+    requested = [
         (kind, word.tag) for one in test for kind, word in zip(one.types, one.words, strict=True)
     ]
-    assert judged.majority == pytest.approx(np.mean([tag == common for _, tag in asked]))
+    assert judged.majority == pytest.approx(np.mean([tag == common for _, tag in requested]))
     seen: dict = {}
     for one in train:
         for kind, word in zip(one.types, one.words, strict=True):
             seen.setdefault(kind, Counter())[word.tag] += 1
-    guesses = [max(sorted(seen[k]), key=seen[k].get) if k in seen else common for k, _ in asked]
-    right = np.mean([guess == tag for guess, (_, tag) in zip(guesses, asked, strict=True)])
+    guesses = [max(sorted(seen[k]), key=seen[k].get) if k in seen else common for k, _ in requested]
+    right = np.mean([guess == tag for guess, (_, tag) in zip(guesses, requested, strict=True)])
     assert judged.by_type == pytest.approx(right)
     told = [label for one in test for label in judged.probe.predict(one)]
-    shares = np.mean([label == tag for label, (_, tag) in zip(told, asked, strict=True)])
+    shares = np.mean([label == tag for label, (_, tag) in zip(told, requested, strict=True)])
     assert judged.scores[1].accuracy == pytest.approx(shares)
 
 

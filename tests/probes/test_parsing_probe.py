@@ -151,9 +151,9 @@ def test_control_and_untrained_probes_know_nothing(texts):
     assert judged.control.score < 0.6 and judged.selectivity > 35
     assert judged.untrained is not None and judged.untrained.score < 0.4
     assert judged.baseline.score < 0.4
-    said = judged.facts()
-    assert said["uas"]["tree"] == 100 * judged.tree.score and said["words"] == 100
-    json.dumps(said)
+    facts = judged.facts()
+    assert facts["uas"]["tree"] == 100 * judged.tree.score and facts["words"] == 100
+    json.dumps(facts)
 
 
 def test_the_control_task_asks_the_same_of_the_same_word_everywhere(texts):

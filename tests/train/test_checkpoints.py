@@ -242,6 +242,6 @@ def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(
 
 def test_a_full_disk_is_said_in_its_own_words(tmp_path: Path) -> None:
     with Checkpoints(RunFolder(tmp_path), 2) as saved:
-        said = ValueError('RESOURCE_EXHAUSTED: Error writing "x/0.0" in OCDBT database at local')
-        lines = str(saved._unsaved(tmp_path / "step-00000001.part", said)).splitlines()
+        message = ValueError('RESOURCE_EXHAUSTED: Error writing "x/0.0" in OCDBT database at local')
+        lines = str(saved._unsaved(tmp_path / "step-00000001.part", message)).splitlines()
     assert lines[1].startswith("No space left on device (")

@@ -122,8 +122,10 @@ def test_utilisation_is_of_the_stated_rate(
 
 def test_a_resumed_run_says_what_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 8)
-    said, peak, training, heldout = capfd.readouterr().err.splitlines()
-    assert said == (f"2 of 10 steps to train, evaluated every 1,000, saved every 500 to {tmp_path}")
+    output, peak, training, heldout = capfd.readouterr().err.splitlines()
+    assert output == (
+        f"2 of 10 steps to train, evaluated every 1,000, saved every 500 to {tmp_path}"
+    )
     assert "warmup_steps is 1,000, steps is 10" in peak
     assert training.startswith("training: 9 of 10 steps, loss 2.000  accuracy 25.0%  ")
     assert training.endswith(" left")

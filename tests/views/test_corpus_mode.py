@@ -188,10 +188,10 @@ def test_next_and_back_follow_the_list_that_the_text_was_opened_from(server):
     assert (data["back"], data["next"]) == ("63?q=apple", "83?q=apple")
     assert (data["place"], data["list"]) == ("8 of 23 with “apple”", "../?q=apple")
     order = ranked(3, 2, descending=True)
-    asked = "?by=entropy&side=encoder&layer=3&head=2&order=desc"
-    _, data = corpus_data(ask(server, f"/text/{order[60]}{asked}")[2])
-    assert data["back"] == f"{order[59]}{asked}" and data["next"] == f"{order[61]}{asked}"
-    assert data["list"] == f"../{asked}&page=2"
+    requested = "?by=entropy&side=encoder&layer=3&head=2&order=desc"
+    _, data = corpus_data(ask(server, f"/text/{order[60]}{requested}")[2])
+    assert data["back"] == f"{order[59]}{requested}" and data["next"] == f"{order[61]}{requested}"
+    assert data["list"] == f"../{requested}&page=2"
     value = entropies()[order[60], 1, 1]
     assert data["place"] == f"61 of 228, highest entropy of head 3.2 first: {value:#.4g}"
     # A text that is not in the list has its place in the corpus.

@@ -314,12 +314,12 @@ def test_hostile_names_are_text_wherever_they_stand(view, tmp_path, kind):
     names = [name for name in texts(kind) if name.strip()]
     page = head_view(traced(), pairs={name: [(1, 3)] for name in names}, heads=[0])
     view.open(page.save(tmp_path / "names.html"))
-    told = view.run(
+    output = view.run(
         "return page.state.goldNames.map((name) => { page.update({ gold: name });"
         " return [document.querySelector('.gold-legend b').textContent, view.picture().svg,"
         "  document.querySelector('select[name=gold]').value]; })"
     )
-    for name, (legend, svg, chosen) in zip(names, told, strict=True):
+    for name, (legend, svg, chosen) in zip(names, output, strict=True):
         assert (legend, chosen) == (f"Gold pairs, {visible(name)}", visible(name))
         shown = [node.text for node in ElementTree.fromstring(svg).iter()]
         assert f"Gold pairs, {visible(name)}" in shown

@@ -61,8 +61,10 @@ def test_it_starts_with_the_cross_attention_that_aligns(translation):
     start = payload_of(head_view(translation.trace, heads=[0, 1, 2, 3]))["start"]
     here = {"level": "head", "sequence": 0, "theme": "auto", "mass": 100}
     assert start == here | {"layer": 0, "heads": [0, 1, 2, 3], "side": "cross"}
-    asked = payload_of(head_view(translation.trace, layer=2, heads=[1], side="encoder"))["start"]
-    assert asked == here | {"layer": 2, "heads": [1], "side": "encoder"}
+    requested = payload_of(head_view(translation.trace, layer=2, heads=[1], side="encoder"))[
+        "start"
+    ]
+    assert requested == here | {"layer": 2, "heads": [1], "side": "encoder"}
     assert payload_of(head_view(translation.trace, side="all"))["start"]["layer"] == 0
 
 

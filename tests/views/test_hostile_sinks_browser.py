@@ -54,10 +54,10 @@ def quiet(view) -> Iterator[None]:
     yield
     assert view.run("return window.seen") == []
     entries = [json.loads(e["message"])["message"] for e in view.browser.get_log("performance")]
-    asked = [
+    requested = [
         e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
     ]
-    assert [url for url in asked if url.split(":")[0] not in ("file", "about")] == []
+    assert [url for url in requested if url.split(":")[0] not in ("file", "about")] == []
     said = [e for e in view.browser.get_log("browser") if e["source"] != "rendering"]
     assert said == []
     assert not view.run("return [...document.querySelectorAll('img, object, embed, base')].length")
@@ -67,13 +67,13 @@ def test_as_text(view, hostile, quiet):
     _, written, page = hostile
     view.open(page)
     assert view.texts(".left .token-text") == view.texts(".right .token-text") == written
-    told = view.run(
+    output = view.run(
         "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo(); page.hold('left', index); page.point('right', index);"
         "  return document.querySelector('.panel h2').textContent;"
         "});"
     )
-    assert told == [f"{text} → {text}" for text in written]
+    assert output == [f"{text} → {text}" for text in written]
     assert view.run("return document.scripts.length") == 2
 
 

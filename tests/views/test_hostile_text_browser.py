@@ -128,10 +128,10 @@ def test_nothing_of_it_runs_or_asks_for_anything(view, page):
     entries = [
         json.loads(entry["message"])["message"] for entry in view.browser.get_log("performance")
     ]
-    asked = [
+    requested = [
         e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
     ]
-    assert len(asked) == 1 and asked[0].startswith("file:"), asked
+    assert len(requested) == 1 and requested[0].startswith("file:"), requested
     assert view.browser.get_log("browser") == []
 
 

@@ -73,13 +73,13 @@ def test_every_asset_is_in_a_page_that_needs_it(repository: Path):
     parts = {part: part for part in ("neuron", "claims", "predictions")} | {"compare": "together"}
     both = ("compare_claims", "neuron_predictions")
     entries = ("main.js", *(f"main_{name}.js" for name in (*parts, *both)))
-    asked: dict[str, list[str]] = {entry: [] for entry in entries}
-    for entry, names in asked.items():
+    requested: dict[str, list[str]] = {entry: [] for entry in entries}
+    for entry, names in requested.items():
         link(entry, lambda name, names=names: names.append(name) or modules[name])
-    assert set().union(*asked.values()) == set(modules) - {"types.js"}
+    assert set().union(*requested.values()) == set(modules) - {"types.js"}
     for name, part in parts.items():
         for other in (entry for entry in entries if name not in entry):
-            assert {module for module in modules if part in module}.isdisjoint(asked[other])
+            assert {module for module in modules if part in module}.isdisjoint(requested[other])
 
 
 def test_python_and_the_page_know_the_same_settings(repository: Path):

@@ -348,10 +348,10 @@ def test_the_other_doors_have_the_level_too(view, tmp_path):
 
 def test_weights_are_those_stored_where_vectors_are_rounded_more(view, tmp_path):
     text = neuron_view(trace(), precision="float16").html
-    (said,) = re.findall(r'"error":([^,]+),"problem"', text)
-    assert float(said) < 1e-6
+    (message,) = re.findall(r'"error":([^,]+),"problem"', text)
+    assert float(message) < 1e-6
     page = tmp_path / "page.html"
-    page.write_text(text.replace(f'"error":{said},"problem"', '"error":0.01,"problem"'))
+    page.write_text(text.replace(f'"error":{message},"problem"', '"error":0.01,"problem"'))
     view.open(page, "dimensions=all&sorting=position&layer=1&heads=0&query=4")
     stored = record()[0].weights[1, 0, 0, 4].astype(np.float16)
     assert np.abs(view.run("return [...view.terms.weights]") - stored).max() < 1e-7

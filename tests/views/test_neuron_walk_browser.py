@@ -262,10 +262,10 @@ def test_a_rotary_model_is_walked_before_and_after_rotation(view, tmp_path):
 
 def test_weights_that_are_kept_apart_from_the_scores_are_named(view, tmp_path):
     text = neuron_view(trace(), precision="float16").html
-    (said,) = re.findall(r'"error":([^,]+),"problem"', text)
+    (message,) = re.findall(r'"error":([^,]+),"problem"', text)
     page = tmp_path / "page.html"
     # As if the vectors were rounded so much that the stored weights are closer to the model's.
-    page.write_text(text.replace(f'"error":{said},"problem"', '"error":0.9,"problem"'))
+    page.write_text(text.replace(f'"error":{message},"problem"', '"error":0.9,"problem"'))
     view.open(page, "layer=1&heads=0&query=4&key=2&walk=softmax")
     stored = float(np.float16(trace().encoder.weights[1, 0, 0, 4, 2]))
     assert told(view)["weight"] == pytest.approx(stored, abs=1e-3)

@@ -100,10 +100,10 @@ def test_views_of_a_notebook_live_side_by_side_and_fetch_nothing(view, exported)
     view.browser.switch_to.default_content()
     assert held == [None, 3, 3], "another view's choices are its own"
     entries = [json.loads(e["message"])["message"] for e in view.browser.get_log("performance")]
-    asked = [
+    requested = [
         e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
     ]
-    assert [url for url in asked if url.split(":")[0] not in ("file", "about", "data")] == []
+    assert [url for url in requested if url.split(":")[0] not in ("file", "about", "data")] == []
 
 
 def test_a_notebook_holds_each_page_once_and_other_outputs_as_they_are(exported):

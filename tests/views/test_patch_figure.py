@@ -19,9 +19,9 @@ def report(
         each[0, 0, 0] = 5.0 + np.arange(14) / 10
         effects.append(UnitEffects.of(side, "", each, 0.05, "bonferroni", 0))
     pairs = tuple(fa.TextPair("a b", "a c", "b", "c") for _ in range(14))
-    asked = fa.PatchRequest(**request)  # type: ignore[arg-type]
+    requested = fa.PatchRequest(**request)  # type: ignore[arg-type]
     both = np.ones(14), np.zeros(14)
-    return PatchReport(asked, "m", pairs, groups, *both, tuple(effects), 0.05, "bonferroni", 0)
+    return PatchReport(requested, "m", pairs, groups, *both, tuple(effects), 0.05, "bonferroni", 0)
 
 
 def maps(figure: object) -> list:

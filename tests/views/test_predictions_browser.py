@@ -392,7 +392,7 @@ def test_hostile_tokens_are_text(view, kind, tmp_path):
     trace = Trace(**{**vars(made), "predictions": predictions, "decoder_tokens": ()})
     view.browser.get_log("browser")
     view.open(head_view(trace).save(tmp_path / "hostile.html"), "query=none")
-    told = view.run(
+    output = view.run(
         "return view.state.side.left.tokens.map((_, index) => {"
         "  view.state.letGo(); page.hold('left', index);"
         "  const found = document.querySelectorAll('.predicted .token-text, h3 .token-text');"
@@ -400,7 +400,7 @@ def test_hostile_tokens_are_text(view, kind, tmp_path):
         "});"
     )
     written = [visible(one) for one in found]
-    assert told == [[one, written[0], one, one] for one in written]
+    assert output == [[one, written[0], one, one] for one in written]
     assert view.run("return window.seen") == []
     assert view.run("return document.scripts.length") == 2
     assert view.browser.get_log("browser") == []

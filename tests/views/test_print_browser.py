@@ -51,8 +51,8 @@ def claims(tmp_path_factory):
 def printed(view, folder, sheet="A4"):
     """Pixels `[Y, X, 3]` of the first printed page, and how many pages there are."""
     width, height = SHEETS[sheet]
-    asked = {"printBackground": False, "paperWidth": width, "paperHeight": height}
-    data = base64.b64decode(view.browser.execute_cdp_cmd("Page.printToPDF", asked)["data"])
+    requested = {"printBackground": False, "paperWidth": width, "paperHeight": height}
+    data = base64.b64decode(view.browser.execute_cdp_cmd("Page.printToPDF", requested)["data"])
     path = folder / "printed.pdf"
     path.write_bytes(data)
     view.browser.get(f"{path.as_uri()}#toolbar=0&navpanes=0&view=FitH")
@@ -115,7 +115,7 @@ def test_paper_has_title_model_and_settings_and_no_controls(view, pair, level):
     assert view.run(SHOWN, "h1, .model, .printed") == 3
     assert view.run(SHOWN, ".controls, .tab, .sign, .tip, select, input") == 0
     assert view.run(BEYOND) == []
-    told = view.texts(".printed")[0]
+    output = view.texts(".printed")[0]
     wanted = {
         "lines": "Head · Layer 1 · Drawn as Lines · Attention All · Opacity weight · Mass 100 % · "
         "Heads 0, 2",
@@ -124,7 +124,7 @@ def test_paper_has_title_model_and_settings_and_no_controls(view, pair, level):
         "model": "Model · Attention All · Opacity weight",
         "text": "Text · Layer 1 · Shaded by attention from the token",
     }[level]
-    assert wanted in told
+    assert wanted in output
     view.run("dispatchEvent(new Event('afterprint'))")
     assert view.run(SHOWN, ".sign") > 4 and view.run(SHOWN, ".printed") == 0
 

@@ -52,8 +52,8 @@ def online(view) -> Iterator[None]:
     view.browser.execute_cdp_cmd(condition, {"offline": False, **network})
     view.browser.get_log("browser")
     yield
-    said = [e["message"] for e in view.browser.get_log("browser") if e["level"] == "SEVERE"]
-    assert [message for message in said if "status of 422" not in message] == []
+    lines = [e["message"] for e in view.browser.get_log("browser") if e["level"] == "SEVERE"]
+    assert [message for message in lines if "status of 422" not in message] == []
     view.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     view.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     view.browser.execute_cdp_cmd(condition, {"offline": True, **network})
@@ -152,8 +152,8 @@ def test_from_the_atlas_to_the_texts_of_a_head(view, server, online):
     assert "Means over 120 texts" in view.texts("footer")[0]
     assert "list the texts" in view.texts(".panel .hint")[-1]
     view.click("button.cell[data-layer='1'][data-head='2']")
-    asked = "?by=entropy&side=encoder&layer=1&head=2&order=desc"
-    arrived(view, asked)
+    requested = "?by=entropy&side=encoder&layer=1&head=2&order=desc"
+    arrived(view, requested)
     values = entropies()[:, 1, 2]
     order = np.argsort(-values, kind="stable")
     assert view.texts(".list .number") == [str(n) for n in order[:50]]
@@ -170,17 +170,17 @@ def test_from_the_atlas_to_the_texts_of_a_head(view, server, online):
     fields = {"by": "entropy", "layer": "1", "head": "2", "order": "desc"}
     assert dict(view.run(chosen)) == fields
     view.find(".list li:nth-child(2)").click()
-    arrived(view, f"text/{order[1]}{asked}")
+    arrived(view, f"text/{order[1]}{requested}")
     view.until("page && page.state.layer === 1")
     assert view.heads_on() == ["2"]  # it opens at the head that the list is sorted by
     place = f"2 of 120, highest entropy of head 1.2 first: {values[order[1]]:#.4g}"
     assert view.texts(".corpus .place") == [place]
     view.press("n")
-    arrived(view, f"text/{order[2]}{asked}")
+    arrived(view, f"text/{order[2]}{requested}")
     view.press("l")
-    arrived(view, asked)
+    arrived(view, requested)
     link(view, "Lowest first").click()
-    arrived(view, asked.replace("desc", "asc"))
+    arrived(view, requested.replace("desc", "asc"))
     assert view.texts(".list .number")[0] == str(order[-1])
 
 

@@ -303,8 +303,8 @@ def test_clicks_and_the_switch_of_direction(view, scripts) -> None:
     view.choose("direction", "to")
     assert view.run("return [page.state.query, page.state.key]") == [None, 5]
     assert view.texts(".panel h2") == [f"{FAMILY} is attended to by"]
-    told = view.run("return location.hash")
-    assert "direction=to" in told and "key=5" in told
+    output = view.run("return location.hash")
+    assert "direction=to" in output and "key=5" in output
     assert json.loads(view.run("return JSON.stringify(page.state.json())"))["direction"] == "to"
     view.point(".run[data-index='1']")
     assert view.texts(".panel h2") == [f"Straße → {FAMILY}"]

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flaxattn.kernels import fused, reference, tiles, tpu, tpu_sweep
+from flaxattn.kernels import fused, reference, tiles, tpu, tpu_grid
 from flaxattn.kernels.call import Call
 from flaxattn.kernels.checks import checked
 from flaxattn.kernels.contract import Capture, Dropout
 from flaxattn.kernels.plan import pack
-from flaxattn.kernels.tpu_sweep import KEYS, PAIRS, QUERIES, GridSchedule, inputs_of
+from flaxattn.kernels.tpu_grid import KEYS, PAIRS, QUERIES, GridSchedule, inputs_of
 
 LENGTH, BLOCK = 4096, 512
 EIGHT = np.repeat(np.arange(8), LENGTH // 8)[None]
@@ -32,23 +32,23 @@ def call_of(length=LENGTH, **options):
 def steps_of(outer, passes=1, **options):
     """The schedule of a call, and the indices that it hands to a step of its grid."""
     plan, operands = pack(call_of(**options), BLOCK, BLOCK)
-    sweep = GridSchedule(plan, outer, passes)
-    ranges = sweep.ranges(inputs_of(plan, operands))
+    schedule = GridSchedule(plan, outer, passes)
+    ranges = schedule.ranges(inputs_of(plan, operands))
     before = () if ranges is None else (np.asarray(ranges),)
-    return sweep, [(*ids, *before) for ids in np.ndindex(*sweep.grid)]
+    return schedule, [(*ids, *before) for ids in np.ndindex(*schedule.grid)]
 
 
 def visits(outer, **options):
     """How many tiles a kernel computes."""
-    sweep, steps = steps_of(outer, **options)
-    axes = len(sweep.grid)
-    return sum(bool(sweep.needed(sweep.place(*ids), *ids[axes:])) for ids in steps)
+    schedule, steps = steps_of(outer, **options)
+    axes = len(schedule.grid)
+    return sum(bool(schedule.needed(schedule.place(*ids), *ids[axes:])) for ids in steps)
 
 
 def moves(name, outer, **options):
     """How often the block of an input changes from step to step: each change is a copy."""
-    sweep, steps = steps_of(outer, **options)
-    places = [sweep.fetched(*ids, once=name in tpu_sweep.FIRST_PASS) for ids in steps]
+    schedule, steps = steps_of(outer, **options)
+    places = [schedule.fetched(*ids, once=name in tpu_grid.FIRST_PASS) for ids in steps]
     side = "query" if name == "q" else "key"
     blocks = [int(getattr(place, side)) for place in places]
     return 1 + sum(a != b for a, b in zip(blocks[1:], blocks, strict=False))
@@ -212,7 +212,7 @@ def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
     def nothing(*_):
         return tiles.TileRanges(*[jnp.zeros((1, 2, 2), jnp.int32)] * 2)
 
-    monkeypatch.setattr(tpu_sweep, "tile_ranges", nothing)
+    monkeypatch.setattr(tpu_grid, "tile_ranges", nothing)
 
     def loss(*arrays):
         capture = Capture(weights=True, stats=("received",))

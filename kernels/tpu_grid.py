@@ -149,7 +149,7 @@ MOST_RANGES = 2**14
 """Outer blocks of all examples up to which their ranges fit into scalar memory."""
 
 QUERIES, KEYS, PAIRS = "queries", "keys", "pairs"
-"""The outer side of a sweep. PAIRS: both, with batch and heads innermost."""
+"""The outer side of a grid. PAIRS: both, with batch and heads innermost."""
 
 _SHAPES = {
     "q": "query matrix",
@@ -451,7 +451,7 @@ class GridStep(NamedTuple):
     """State of a kernel at one step of its grid.
 
     Attributes:
-        sweep: The order of the tiles.
+        schedule: The order of the tiles.
         given: Blocks of the inputs, by name.
         found: Blocks of the results, by name.
         held: Matrices that stay from step to step, by name.
@@ -460,7 +460,7 @@ class GridStep(NamedTuple):
         needed: Whether some pair of the tile may attend.
     """
 
-    sweep: GridSchedule
+    schedule: GridSchedule
     given: Mapping[str, Any]
     found: Mapping[str, Any]
     held: Mapping[str, Any]
@@ -470,20 +470,20 @@ class GridStep(NamedTuple):
 
     @property
     def of_head(self) -> Any:
-        """Number of the tile among those of one query head, in a sweep whose keys stay."""
-        plan = self.sweep.plan
+        """Number of the tile among those of one query head, in a grid whose keys stay."""
+        plan = self.schedule.plan
         return self.ids[3] % plan.query_blocks if plan.group > 1 else self.ids[3]
 
     @property
-    def form(self) -> TpuTileLayout:
+    def layout(self) -> TpuTileLayout:
         """Layout of the tile."""
         return TpuTileLayout(
-            self.sweep.plan, self.place.query, self.place.key, self.sweep.transposed
+            self.schedule.plan, self.place.query, self.place.key, self.schedule.transposed
         )
 
     def turn_vectors(self) -> None:
         """Turns the packed vectors of the outer side into columns."""
-        side = "key" if self.sweep.transposed else "row"
+        side = "key" if self.schedule.transposed else "row"
         for kind in ("floats", "ints"):
             if kind in self.held:
                 self.held[kind][...] = self.given[f"{side}_{kind}"][...].T
@@ -492,9 +492,9 @@ class GridStep(NamedTuple):
         """Packed vectors of the tile's queries and of its keys, by name."""
         rows, keys = ({}, {})
         for side, found in (("row", rows), ("key", keys)):
-            columns = (side == "key") == self.sweep.transposed
+            columns = (side == "key") == self.schedule.transposed
             for kind in ("floats", "ints"):
-                for n, name in enumerate(getattr(self.sweep.plan, f"{side}_{kind}")):
+                for n, name in enumerate(getattr(self.schedule.plan, f"{side}_{kind}")):
                     if columns:
                         found[name] = self.held[kind][:, n : n + 1]
                     else:
@@ -502,22 +502,22 @@ class GridStep(NamedTuple):
         return rows, keys
 
     def tile(self, name: str) -> Array | None:
-        """A tile of a pair input as float32, as the sweep turns it."""
+        """A tile of a pair input as float32, transposed as the grid needs it."""
         if name not in self.given:
             return None
         tile = self.given[name][...].astype(jnp.float32)
-        return tile.T if self.sweep.transposed else tile
+        return tile.T if self.schedule.transposed else tile
 
     def product(self, of_queries: str, of_keys: str) -> Array:
         """Products of all rows of a query matrix with all rows of a key matrix."""
         left, right = self.given[of_queries][...], self.given[of_keys][...]
-        return dot(right, left, 1, 1) if self.sweep.transposed else dot(left, right, 1, 1)
+        return dot(right, left, 1, 1) if self.schedule.transposed else dot(left, right, 1, 1)
 
     def scores(self, rows: Mapping[str, Array], keys: Mapping[str, Array]) -> Array:
         """Scores of the tile in the kernels' units."""
         # reference._scores
-        plan, product = self.sweep.plan, self.product("q", "k")
-        return tiles.scores(plan, self.form, product, rows, keys, self.tile("bias"))
+        plan, product = self.schedule.plan, self.product("q", "k")
+        return tiles.scores(plan, self.layout, product, rows, keys, self.tile("bias"))
 
 
 def inputs_of(

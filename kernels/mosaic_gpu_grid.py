@@ -81,10 +81,10 @@ def columns_of(
     return next(fitting, NARROWEST)
 
 
-def sweep_of(
+def schedule_of(
     plan: KernelPlan, transposed: bool, arrays: Mapping[str, Array], sums: int = 1
 ) -> TileSchedule:
-    """The sweep of a kernel whose queries stay, or, if transposed, whose keys do."""
+    """The schedule of a kernel whose queries stay, or, if transposed, whose keys do."""
     length = plan.keys if transposed else plan.queries
     staying = ("k", "v", "key_floats", "key_ints")
     if not transposed:
@@ -95,40 +95,40 @@ def sweep_of(
     )
 
 
-def vector_shape(sweep: TileSchedule) -> tuple[int, int, int]:
+def vector_shape(schedule: TileSchedule) -> tuple[int, int, int]:
     """Shape of a result with one number for each row that stays, padded to whole blocks.
 
     The copy of a contiguous vector to global memory is clipped only at the end of the array. With
     shorter rows, the last block of a head would overwrite the first numbers of the next head.
     """
-    plan, block = sweep.plan, sweep.groups * ROWS
-    length = plan.padded_keys if sweep.transposed else plan.padded_queries
+    plan, block = schedule.plan, schedule.groups * ROWS
+    length = plan.padded_keys if schedule.transposed else plan.padded_queries
     return plan.batch, plan.heads, -(-length // block) * block
 
 
-def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
+def walk(schedule: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
     """The walk of a kernel with one block for each group of rows.
 
     Args:
-        sweep: Which inputs stay in shared memory and which pass.
+        schedule: Which inputs stay in shared memory and which pass.
         arrays: The inputs, by name.
 
     Returns:
         The walk; its inputs have the ranges of tiles that masks known at run time leave.
     """
-    plan, block = sweep.plan, sweep.groups * ROWS
-    length = plan.padded_keys if sweep.transposed else plan.padded_queries
+    plan, block = schedule.plan, schedule.groups * ROWS
+    length = plan.padded_keys if schedule.transposed else plan.padded_queries
     grid = {"head": plan.heads, "block": -(-length // block), "batch": plan.batch}
     # Ranges need registers, which the narrowest tiles have none to spare of.
-    ranged = plan.ranged and not (plan.depth == 128 and sweep.step == NARROWEST)
+    ranged = plan.ranged and not (plan.depth == 128 and schedule.step == NARROWEST)
     if ranged:
-        sizes = (sweep.step, block) if sweep.transposed else (block, sweep.step)
+        sizes = (schedule.step, block) if schedule.transposed else (block, schedule.step)
         ranges = tile_ranges(plan, arrays, *sizes)
-        arrays = {**arrays, "ranges": ranges.queries if sweep.transposed else ranges.keys}
+        arrays = {**arrays, "ranges": ranges.queries if schedule.transposed else ranges.keys}
 
     def tiles_of(sources):
         index = lax.axis_index("block")
-        if plan.skips and plan.band.low is None and not sweep.transposed:
+        if plan.skips and plan.band.low is None and not schedule.transposed:
             # The last queries see the most keys: the longest blocks begin first.
             index = grid["block"] - 1 - index
         start = index * block
@@ -138,12 +138,12 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
             here = (0 if ends.shape[0] == 1 else batch, index)
             first, stop = ends[(*here, 0)], ends[(*here, 1)]
         else:
-            first, stop = _band_tiles(sweep, start, start + (block - 1))
+            first, stop = _band_tiles(schedule, start, start + (block - 1))
 
         def place(step):
-            passed = step * sweep.step
+            passed = step * schedule.step
             return TileOrigin(
-                batch, head, *((passed, start) if sweep.transposed else (start, passed))
+                batch, head, *((passed, start) if schedule.transposed else (start, passed))
             )
 
         return first, jnp.maximum(stop - first, 0), place
@@ -151,34 +151,36 @@ def walk(sweep: TileSchedule, arrays: Mapping[str, Array]) -> Walk:
     return Walk(arrays, grid, tiles_of)
 
 
-def _band_tiles(sweep: TileSchedule, first: Any, last: Any) -> tuple[Any, Any]:
+def _band_tiles(schedule: TileSchedule, first: Any, last: Any) -> tuple[Any, Any]:
     """Tiles in the band of the rows that stay: the first and the one after the last."""
-    plan = sweep.plan
+    plan = schedule.plan
     # reference._allowed: keys in the band of the block's queries, or queries in that of keys.
-    if sweep.transposed:
+    if schedule.transposed:
         (begin, stop), length = plan.rows_of(first, last), plan.queries
     else:
         (begin, stop), length = plan.keys_of(first, last), plan.keys
     stop = jnp.minimum(jnp.int32(stop), length)
-    return lax.div(jnp.int32(begin), sweep.step), lax.div(stop + (sweep.step - 1), sweep.step)
+    return lax.div(jnp.int32(begin), schedule.step), lax.div(
+        stop + (schedule.step - 1), schedule.step
+    )
 
 
-def parts_of(sweep: TileSchedule, shape: tuple[int, ...]) -> int:
+def parts_of(schedule: TileSchedule, shape: tuple[int, ...]) -> int:
     """Number of parts in which `grad_bias` sums batches and heads: enough blocks for all cores."""
-    plan = sweep.plan
+    plan = schedule.plan
     repeats = plan.batch * plan.heads // (shape[0] * shape[1])
-    tiles = -(-plan.keys // sweep.step) * -(-plan.queries // (sweep.groups * ROWS))
+    tiles = -(-plan.keys // schedule.step) * -(-plan.queries // (schedule.groups * ROWS))
     wanted = min(repeats, -(-CORES // (tiles * shape[0] * shape[1])))
     return next(parts for parts in range(wanted, repeats + 1) if repeats % parts == 0)
 
 
 def walk_heads(
-    sweep: TileSchedule, arrays: Mapping[str, Array], shape: tuple[int, ...], parts: int
+    schedule: TileSchedule, arrays: Mapping[str, Array], shape: tuple[int, ...], parts: int
 ) -> Walk:
     """The walk of `grad_bias`: a block has a tile for each batch and head of its part of them."""
-    plan, block = sweep.plan, sweep.groups * ROWS
+    plan, block = schedule.plan, schedule.groups * ROWS
     grid = {
-        "key": -(-plan.keys // sweep.step),
+        "key": -(-plan.keys // schedule.step),
         "query": -(-plan.queries // block),
         "map": shape[0] * shape[1],
         "part": parts,
@@ -191,7 +193,7 @@ def walk_heads(
             lax.div(lax.axis_index("map"), shape[1]),
             lax.rem(lax.axis_index("map"), shape[1]),
         )
-        query, key = lax.axis_index("query") * block, lax.axis_index("key") * sweep.step
+        query, key = lax.axis_index("query") * block, lax.axis_index("key") * schedule.step
 
         def place(step):
             return TileOrigin(batch + lax.div(step, heads), head + lax.rem(step, heads), query, key)
