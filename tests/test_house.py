@@ -4,9 +4,12 @@
 
 import ast
 import functools
+import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -192,3 +195,27 @@ def test_no_local_name_hides_an_import(sources: dict[str, Path]) -> None:
             }
             hidden += [f"{path.name}:{function.lineno} {name}" for name in local & imported]
     assert not hidden
+
+
+def test_names_of_the_package_that_tests_use_exist() -> None:
+    """A renamed function is noticed here, and not first in a slow test that replaces it."""
+    absent = []
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        tree, modules = parse(path), dict[str, ModuleType]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flaxattn."):
+                package = importlib.import_module(node.module or "")
+                for alias in node.names if hasattr(package, "__path__") else ():
+                    if importlib.util.find_spec(f"{node.module}.{alias.name}"):
+                        module = importlib.import_module(f"{node.module}.{alias.name}")
+                        modules[alias.asname or alias.name] = module
+        for node in ast.walk(tree):
+            owner, name = None, ""
+            if isinstance(node, ast.Attribute):
+                owner, name = node.value, node.attr
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+                owner, name = node.args[0], getattr(node.args[1], "value", "")
+            module = modules.get(owner.id) if isinstance(owner, ast.Name) else None
+            if module and name and isinstance(name, str) and not hasattr(module, name):
+                absent.append(f"{path.name}:{node.lineno} {module.__name__}.{name}")
+    assert not absent

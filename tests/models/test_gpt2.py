@@ -148,7 +148,7 @@ def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.Mon
     given = {name: array[:6] for name, array in golden.prompts(CASE).items()}
     for settings in ({}, {"num_beams": 3}):
         expected = model.generate(**given, max_new_tokens=30, **settings)
-        monkeypatch.setattr(generation, "_FIRST_ROOM", 4)
+        monkeypatch.setattr(generation, "_FIRST_CAPACITY", 4)
         found = model.generate(**given, max_new_tokens=30, **settings)
         monkeypatch.undo()
         np.testing.assert_array_equal(found, expected)

@@ -82,9 +82,9 @@ def test_a_long_prompt_in_chunks(
     given = prompts(2, 20, seed=1)
     whole = model.generate(**given, max_new_tokens=6, eos=(), scores=True)
     monkeypatch.setattr(generation, "_CHUNK", 8)  # a prompt of 32 with its padding: four chunks
-    generation._start.clear_cache()
+    generation._prefill.clear_cache()
     parts = model.generate(**given, max_new_tokens=6, eos=(), scores=True)
-    generation._start.clear_cache()
+    generation._prefill.clear_cache()
     np.testing.assert_array_equal(parts[0], whole[0])
     np.testing.assert_allclose(parts[1], whole[1], atol=1e-5)
 

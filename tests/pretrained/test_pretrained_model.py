@@ -164,13 +164,13 @@ def test_trace_of_several(model: fa.Pretrained) -> None:
 def test_twenty_sentences_share_compiled_programs(model: fa.Pretrained) -> None:
     words = (CAT + " " + FOOD).split()
     capture = Capture(stats=("entropy",), layers=(1,))
-    before = pretrained_model.see._cache_size()
+    before = pretrained_model.record_only._cache_size()
     lengths = set()
     for count in range(1, 21):
         trace = model.trace(" ".join((words * 2)[:count]), capture=capture)
         lengths.add(trace.encoder.stats["entropy"].shape[-1])
     assert len(lengths) == 20
-    assert pretrained_model.see._cache_size() - before == 1
+    assert pretrained_model.record_only._cache_size() - before == 1
 
 
 def test_compiled_lengths() -> None:

@@ -72,7 +72,7 @@ def test_a_cache_that_grows_changes_no_token(
     models: dict[str, Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From room for 4 positions over 8 to all 15."""
-    monkeypatch.setattr(generation, "_FIRST_ROOM", 4)
+    monkeypatch.setattr(generation, "_FIRST_CAPACITY", 4)
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"bart/{way}"]
     sources = golden.sources(golden.CASES["bart"])
