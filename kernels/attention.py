@@ -88,9 +88,8 @@ def attention(
         labels: Labels of positions that sieves and ``received`` read.
         capture: Fields to return beside the output, static. Memory on top of the output:
             ``weights`` B·H·Q·K entries of ``capture.dtype``, ``scores`` the same in float32, each
-            row
-            statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored (by
-            "xla" from 129 queries on), nor with a window of them.
+            row statistic 4·B·H·Q bytes. Without weights and scores nothing of size Q·K is stored
+            (by "xla" from 129 queries on), nor with a window of them.
         edits: Functions of the scores and of the weights, for interventions. They need arrays of
             Q·K numbers, so "reference" runs the call, whatever the device, and the record says so.
         implementation: "mosaic_gpu" (Hopper GPUs), "tpu", "cudnn" (other NVIDIA GPUs; few

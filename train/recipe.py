@@ -36,10 +36,9 @@ class Recipe:
         warmup_steps: Updates of linear warm-up.
         schedule: Learning rate after the warm-up, "bert": the line from the peak at update 0 to
             zero at the last one; "linear": from the peak at the end of the warm-up; "polynomial":
-            the square root of
-            that line, as LAMB is used; "constant"; "inverse-sqrt": with the inverse square root of
-            the update; "noam": the same, its peak set by the width of the model, see
-            `TranslationRecipe`.
+            the square root of that line, as LAMB is used; "constant"; "inverse-sqrt": with the
+            inverse square root of the update; "noam": the same, its peak set by the width of the
+            model, see `TranslationRecipe`.
         optimizer: "adamw" as BERT's code has it, "lamb", or "adam" as published (Kingma & Ba 2015).
         adam_b1: Decay of the mean of the gradients.
         adam_b2: Decay of the mean of their squares.
@@ -153,8 +152,7 @@ class TextRecipe(Recipe):
     Attributes:
         documents: Unit that text files are cut into: "paragraphs" groups blank-line separated
             paragraphs, "blank-lines" takes each of them for a document, "lines" each line, "files"
-            each file,
-            which is then held in memory.
+            each file, which is then held in memory.
         paragraphs_per_document: Paragraphs in a group.
         text_column: Column of JSONL and Parquet files, one document per row.
         heldout_fraction: Share of documents kept for evaluation, chosen by their hash.
@@ -374,8 +372,8 @@ class LanguageModelRecipe(TextRecipe):
     Attributes:
         architecture: Architecture of a new model, a `model_type` of Hugging Face: gpt2, llama,
             qwen3, gemma2 or another key of `flaxattn.models.decoder_types.TYPES`. The type decides
-            everything
-            that no setting here names: norms, activation, rotary positions, windows, soft caps.
+            everything that no setting here names: norms, activation, rotary positions, windows,
+            soft caps.
         model: Model to continue from: built-in name, model directory or Hub id; it keeps its
             tokenizer and its config. Empty for a new model.
         vocab_size: Most tokens of a byte-level BPE vocabulary learnt from the data.

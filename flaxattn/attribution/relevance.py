@@ -312,9 +312,8 @@ def relevance(
 ) -> list[Relevance]:
     """Relevance of tokens, heads and attention weights to predictions (Achtibat et al. 2024).
 
-    Explained is the logit of what the model predicts, as `predictions` of
-    `flaxattn.attribution.relevance` chooses it. Relevance is conserved: what a layer's
-    output has is what its input, its biases and its attention have; see `absorbed`.
+    The logit of what the model predicts is explained. Relevance is conserved: what a layer's output
+    has is what its input, its biases and its attention have; see `absorbed`.
 
     >>> import flaxattn as fa
     >>> model = fa.from_pretrained("tiny-gpt2")

@@ -47,7 +47,7 @@ def rollout(
         sequence: Number of the sequence in the batch; its padding is left out.
         head: A layer and a head: that layer attends with this head alone, without residual, to
             what the layers below it gave; layers above are left out.
-        residual: R, the share of the residual connection.
+        residual: r, the share of the residual connection.
 
     Returns:
         float64; entry [l, i, j] is the share of input j in position i after layer l. Rows sum to 1.

@@ -319,7 +319,7 @@ class InputFile(NamedTuple):
     Attributes:
         path: Path of the file.
         name: Short name in ids and in the plan, the same wherever the file lies.
-        kind: A value of `lines.KINDS`; empty where nobody knows.
+        kind: A value of `KINDS`; empty where it is not known.
         problem: Reason why it, or its partner, cannot be read.
         pair: The file whose line i belongs to line i of this one.
     """

@@ -4,6 +4,10 @@
 
 `rows` reads the rows; nothing is tokenized here. Ids are data: they are reported and compared, and
 nothing is ever named after them.
+
+`read_text_pairs` reads pairs of a clean and a corrupted text with the answer that one gets and the
+other loses: columns `clean`, `corrupted` and `answer`, and `wrong` where an answer is compared with
+another one.
 """
 
 import itertools
@@ -112,7 +116,7 @@ class Text:
         id: Its id, `FILE:LINE` unless a column says otherwise; different for each.
         text: The text as it is written.
         text_b: The second text of a pair, or the target of a source, if there is one.
-        file: Name of its file, see `files.InputFile`; empty for a text from elsewhere.
+        file: Name of its file, see `input_files.InputFile`; empty for a text from elsewhere.
         line: Line of that file, from 1; of Parquet and Arrow, the row.
         sentence: The tree over the text, if there is one.
     """

@@ -3,9 +3,13 @@
 """Claims about heads, each with its number and the texts that show it best; patterns of heads.
 
 The texts with the highest scores are kept while they stream, by their numbers alone. Roles are
-tested in `role_tests`. Patterns are Vig's seven (2019), who gives no thresholds, and the heads of
-Voita et al. (2019): positional, syntactic and rare. The thresholds here are ours, after the code
-of Clark et al. (2019): half of the mass on a position.
+tested in `role_tests`.
+
+Patterns are Vig's seven (2019), and the heads of Voita et al. (2019): positional, syntactic and
+rare. Vig gives no thresholds; those here are ours, after the code of Clark et al. 2019 (half of the
+mass on a position, 0.6 on a special token) and Voita et al. 2019 (the strongest key of 90 % of the
+queries). A head on its own token is an eighth kind. A head may have several labels; each comes with
+the numbers behind it. Scores are defined in `terms`.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

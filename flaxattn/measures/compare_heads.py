@@ -3,9 +3,11 @@
 """Two models, or two checkpoints of one, on the same texts: which heads attend differently.
 
 Traces of both go in, text by text; count, mean and spread per head are kept, and no map. The
-similarity of two maps is that of Kovaleva et al. (2019). Numbers of every head on each of many
-texts are kept for bootstrap intervals of their means, with the rule by which a change is claimed.
-Changes of roles, such as before and after fine-tuning, are tested in the same way.
+similarity of two maps is that of Kovaleva et al. 2019 (cosine of the flattened maps) and of Clark
+et al. 2019 (Jensen-Shannon divergence). Means say how much a head changed; tests say whether what
+it measures (`flaxattn.measures.head_measures.measure`) changed in one direction. Numbers of every
+head on each text are kept for bootstrap intervals; `ClaimRule` says when a change is claimed.
+`role_changes` compares the roles of two models, such as before and after fine-tuning.
 """
 
 import dataclasses

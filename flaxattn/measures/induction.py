@@ -61,7 +61,7 @@ class HeadScores(ResultTable):
         scores: Mean share of attention by kind, `[L, H]`.
         errors: Standard errors of these means over sequences; nan for a single sequence.
         uniform: What a head has, by kind, that attends to all keys it sees alike.
-        length: N, tokens before they are repeated.
+        length: n, tokens before they are repeated.
         sequences: Number of sequences.
     """
 
@@ -258,7 +258,7 @@ def detect_heads(
         model: With `module`, `params` and `config`, as `from_pretrained` returns it; the module
             takes ids `[B, S]` and has a `capture`.
         sequences: B.
-        length: N, tokens before they are repeated.
+        length: n, tokens before they are repeated.
         first: Id that every sequence begins with; default the `bos_token_id` of the configuration,
             where there is one.
         seed: Seed of the tokens.

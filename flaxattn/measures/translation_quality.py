@@ -16,7 +16,8 @@ class Score(NamedTuple):
 
     Attributes:
         value: Score from 0 to 100.
-        signature: Sacrebleu's: number of references, case, tokeniser, smoothing, version.
+        signature: Signature of sacrebleu: number of references, case, tokenizer, smoothing and
+            version.
     """
 
     value: float

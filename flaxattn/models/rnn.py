@@ -61,7 +61,7 @@ class Alignment(NamedTuple):
         query: W of the score.
         score: v of the score.
         keys: U h + b of every source position.
-        values: H, what is averaged.
+        values: h, the vectors that are averaged.
         mask: True at real source positions.
         implementation: Name of the attention kernel.
     """

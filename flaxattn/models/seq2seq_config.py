@@ -602,7 +602,7 @@ class RnnConfig(HFConfig):
         vocab_size: V, number of source tokens; of target tokens too unless given apart.
         decoder_vocab_size: Number of target tokens; None means `vocab_size`.
         embedding_size: m, width of the word embeddings.
-        hidden_size: N, width of the state of each GRU; a source position has 2 n features.
+        hidden_size: n, width of the state of each GRU; a source position has 2 n features.
         attention: Whether the decoder looks at the source before every step. Otherwise it is handed
             one vector of the source at every step, the last states of both directions, as in Cho et
             al. 2014: a baseline, without heads to trace.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Compute and commit the shards of planned stores, each whole or not at all, whoever asks.
+"""Compute and commit the shards of planned stores, each whole or not at all.
 
 The texts of a shard come from the files of the corpus, see `plan`; while a shard is compressed and
 written, the device works on the next one. The files of a shard are made in memory and sealed there,
@@ -366,9 +366,9 @@ class StoreWork(NamedTuple):
     """A store to fill.
 
     Attributes:
-        store: Its folder, which `make_plan.prepare` filled.
+        store: Its folder, with the plan.
         plan: Plan that `make_plan` returned.
-        model: The one that the plan names.
+        model: Model that the plan names.
         corpus: Corpus that the plan was made from.
     """
 

@@ -425,8 +425,8 @@ def extract_to(
         ray_options: Fields of `ray_engine.RayOptions`: `address`, `workers`, `gpus` and `cpus` of
             each, `logs`.
         **options: `on_error`; `truncate`, `seed`, `limit`, `reduce`, `shard_bytes` and
-            `shard_texts` as in `job_plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers`
-            and `allow_nonfinite` as in `extract.Options`; `input_format`, that of standard input
+            `shard_texts` as in `plan.Settings`; `batch_tokens`, `mesh`, `devices`, `workers`
+            and `allow_nonfinite` as in `extraction.Options`; `input_format`, that of standard input
             and of files without an extension (default txt); `resume=False` refuses a folder that
             holds an extraction.
 

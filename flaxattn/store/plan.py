@@ -54,7 +54,7 @@ class ModelFingerprint:
     """Fingerprint of a model's configuration, weights and tokenizer.
 
     Attributes:
-        name: Name that it was loaded under, which identifies nothing.
+        name: Name that it was loaded under; different models may have the same.
         architecture: Class of its module.
         dtype: Dtype of the computation.
         parameters: SHA-256 of all parameters, with their names and shapes.

@@ -345,8 +345,7 @@ class Trace:
     def save(self, path: str | os.PathLike[str]) -> "Path":
         """Write the trace as one safetensors file, whole or not at all.
 
-        Any safetensors reader opens it; the same trace gives the same bytes. See
-        `flaxattn.trace.trace`.
+        Any safetensors reader opens it; the same trace gives the same bytes.
 
         Args:
             path: Such as `cat.safetensors`; its folder must exist. A file there is replaced.

@@ -143,7 +143,7 @@ def head_view(
             otherwise those of the side that shows at first. The first name is drawn at first;
             `gold` in a state is another one, or `none`.
         **arrays: BertViz's `attention`, `tokens`, `sentence_b_start` and its like in place of a
-            trace, see `flaxattn.views.trace_views.BertVizArguments`.
+            trace, see `BertVizArguments`.
 
     Returns:
         The page: `.save("page.html")`, or leave it as the last line of a notebook cell.
