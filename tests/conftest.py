@@ -60,7 +60,8 @@ MOST_REGIONS = 50_000  # after a file of tests; one file adds up to about 10,000
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow the cases that `@pytest.mark.few("name", …)` does not name.
 
-    `make test` runs the cases whose id contains one of the names, `make all` every case.
+    `make test` runs the cases whose id contains one of the names, `make all` every case. Those
+    marked `float16` are skipped where XLA cannot convert to it.
     """
     named, found = set(), set()
     for item in items:
@@ -73,6 +74,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
     if named - found and not any("[" in word for word in sys.argv):
         raise pytest.UsageError(f"marks `few` that name no case: {sorted(named - found)}")
+    converting = [item for item in items if item.get_closest_marker("float16")]
+    if converting and not float16_works():
+        skip = pytest.mark.skip(reason="XLA cannot convert to float16 on this CPU")
+        for item in converting:
+            item.add_marker(skip)
+
+
+def float16_works() -> bool:
+    """Whether XLA can convert to float16: on a CPU it needs the instructions of F16C."""
+    try:
+        jax.numpy.ones(1).astype("float16").block_until_ready()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def pytest_collection_finish() -> None:

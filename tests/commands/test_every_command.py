@@ -111,6 +111,8 @@ OTHER = "".join(
 )
 # Commands that run a model; those below have an option to continue with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
+WRITING = [name for name, words in COMMANDS.items() if "{s}" in words]  # stores, in float16
+WRITING += ["extract", "search build"]
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 ALLOWING += ("circuits", "lens")
 # Commands that take seconds, and other forms of a command: with one model in `make test`.
@@ -146,10 +148,12 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
+    def marks(name: str, model: str) -> list[pytest.MarkDecorator]:
+        slow = ONCE.get(name, model) != model
+        return [pytest.mark.slow] * slow + [pytest.mark.float16] * (name in WRITING)
+
     return [
-        pytest.param(name, model, marks=[pytest.mark.slow] * (ONCE.get(name, model) != model))
-        for model in models
-        for name in names
+        pytest.param(name, model, marks=marks(name, model)) for model in models for name in names
     ]
 
 

@@ -113,6 +113,7 @@ def test_a_corpus_becomes_a_store_that_anybody_reads(
     np.testing.assert_array_equal(plain, opened.weights(1, layer=0, head=1))
 
 
+@pytest.mark.float16
 def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: Path) -> None:
     code, out, err = run(folder / "a.txt")
     assert code == 0
@@ -131,6 +132,7 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
     assert code == 2 and "changed: capture dtype float16 -> uint8" in err
 
 
+@pytest.mark.float16
 def test_a_dry_run_writes_nothing(run: Run, folder: Path, tmp_path: Path) -> None:
     words = ["--dry-run", "--json", "--on-error", "quarantine"]
     code, out, _ = run(folder / "a.jsonl", *words)
@@ -154,6 +156,7 @@ def test_a_dry_run_writes_nothing(run: Run, folder: Path, tmp_path: Path) -> Non
     assert code == 2 and "holds another extraction" in err
 
 
+@pytest.mark.float16
 def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("-", "--json", stdin=b"the cat\na b c\n")
     assert (code, json.loads(out)["texts"]) == (0, 2)
@@ -171,6 +174,7 @@ def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Pa
     assert code == 2 and "standard input is not what" in err
 
 
+@pytest.mark.float16
 def test_layers_heads_and_means(run: Run, folder: Path, tmp_path: Path) -> None:
     code, *_ = run(folder / "a.txt", "--layers", "1", "--heads", "0-1", "--reduce", "offsets")
     assert code == 0

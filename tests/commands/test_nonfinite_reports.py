@@ -41,6 +41,7 @@ def store(folder: Path) -> Path:
     return folder / "store"
 
 
+@pytest.mark.float16
 def test_a_store_tells_how_many_rows_are_broken(store: Path, typed: Typed) -> None:
     opened = fa.open_store(store)
     weights = [np.isnan(np.asarray(trace.encoder.weights)) for trace in opened]
@@ -53,6 +54,7 @@ def test_a_store_tells_how_many_rows_are_broken(store: Path, typed: Typed) -> No
     assert json.loads(out)["nonfinite_rows"] == rows
 
 
+@pytest.mark.float16
 def test_a_store_without_nan_says_none(reader: Path, folder: Path) -> None:
     fa.extract_to(folder / "whole", reader, folder / "in.txt", allow_nonfinite=True)
     assert verify(folder / "whole").nonfinite == 0
@@ -60,6 +62,7 @@ def test_a_store_without_nan_says_none(reader: Path, folder: Path) -> None:
         assert "nonfinite" not in manifest.read_text(encoding="utf-8")
 
 
+@pytest.mark.float16
 def test_the_same_store_is_resumed_with_and_without(store: Path, folder: Path) -> None:
     report = fa.extract_to(store, folder / "model", folder / "in.txt")
     assert report.written == 0

@@ -138,6 +138,7 @@ def pipe(monkeypatch):
         yield pipe
 
 
+@pytest.mark.float16
 def test_an_index_is_built_from_a_pipe_and_again_from_what_it_gave(
     typed, pipe, tmp_path, monkeypatch
 ):

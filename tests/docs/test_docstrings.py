@@ -32,7 +32,13 @@ def test_the_function_of_the_kernels_shows_one() -> None:
 
 
 @pytest.mark.few("pretrained", "kernels.attention", "store")
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(name, marks=[pytest.mark.float16] * name.startswith("flaxattn.store"))
+        for name in MODULES
+    ],
+)
 def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)

@@ -67,6 +67,7 @@ def close(found, expected, tolerance):
 LONG = ("few keys", "ring", "one")
 
 
+@pytest.mark.float16
 @pytest.mark.few("far")
 @pytest.mark.skipif(INTERPRETER is None, reason="jax 0.10 cannot interpret Mosaic GPU kernels")
 @pytest.mark.parametrize(
@@ -228,6 +229,7 @@ def test_no_warpgroup_waits_for_registers_that_nobody_gives_up(name, monkeypatch
         assert of_memory + 2 * of_compute <= 3 * even
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("keys", [65, 140])
 def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
     # A GPU does not clip the copy of a vector at the end of its row, as the interpreter does.

@@ -115,6 +115,7 @@ def write_trees(path: Path) -> list[str]:
     return texts
 
 
+@pytest.mark.float16
 @pytest.mark.few("sequence")
 @pytest.mark.parametrize("kind", ["byte-level", "sequence", "unigram"])
 def test_trees_are_joined_to_stores_of_any_tokenizer(tmp_path: Path, kind: str) -> None:

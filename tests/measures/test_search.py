@@ -56,6 +56,7 @@ def truth(model, texts, layer, head):
     return places, np.array(vectors), strongest
 
 
+@pytest.mark.float16
 @pytest.mark.few("1-1")
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 1)])
 def test_the_nearest_are_those_of_brute_force(bert, index, texts, layer, head):
@@ -131,6 +132,7 @@ def test_texts_of_special_tokens_alone_are_searched_too(gpt2, tmp_path):
     assert nearest(store, np.ones(16), 0, one_per_text=True) == ([], 0)
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("weights", [False, True])
 def test_any_store_with_outputs_of_heads_can_be_searched(bert, lines, tmp_path, weights):
     """In float32, of one head; what a token attends to is read from weights, if these are there."""
@@ -183,6 +185,7 @@ def test_tokens_of_trees_have_the_words_they_are_part_of(bert, tmp_path):
         store.array("encoder.hidden", 0, head=1)
 
 
+@pytest.mark.float16
 def test_texts_in_memory_and_in_files_give_the_same(bert, index, texts, lines, tmp_path):
     store = fa.index_heads(bert, list(texts), tmp_path / "a", layers=[0, 1])
     expected = fa.search_heads(bert, index, texts[0], 1, 1, 0, top=5)
@@ -280,6 +283,7 @@ def test_the_command_on_trees(bert, typed, tmp_path):
     )
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize(
     ("text", "token", "layer", "head", "message"),
     [
@@ -297,6 +301,7 @@ def test_what_a_query_cannot_ask(bert, index, text, token, layer, head, message)
     assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
 
 
+@pytest.mark.float16
 def test_a_store_of_another_model_is_refused(bert, index):
     params = jax.tree.map(lambda leaf: leaf + 1, bert.params)
     with pytest.raises(InputError, match="made with another model") as error:
@@ -304,6 +309,7 @@ def test_a_store_of_another_model_is_refused(bert, index):
     assert "parameters" in str(error.value) and len(str(error.value).splitlines()) == 3
 
 
+@pytest.mark.float16
 def test_what_cannot_be_indexed(bert, seq2seq, texts, index, tmp_path):
     out, some = tmp_path / "x", list(texts)
     for model, given, folder, layers, kind, message in (

@@ -119,6 +119,7 @@ def test_recorded_weights_are_what_the_projections_say(params):
     np.testing.assert_allclose(record.head_output, mixed, atol=2e-5)
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("name", ["bert", "gpt2", "seq2seq"])
 def test_hidden_states_are_the_outputs_of_the_layers(name, request):
     model = request.getfixturevalue(name)

@@ -105,6 +105,7 @@ def check_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(np.float32(one), np.float32(other), rtol=1e-4, atol=close)
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("name", PASSES)
 def test_too_little_memory_halves_batches(
     bert: Any, tmp_path: Path, scarce: Callable[[int], list[int]], name: str

@@ -68,6 +68,7 @@ def test_without_pandas_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         Hostile().to_pandas()
 
 
+@pytest.mark.float16
 def test_other_results_are_short(tmp_path: Any) -> None:
     model = fa.from_pretrained("tiny-bert")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")

@@ -254,6 +254,7 @@ def test_a_second_try_computes_what_the_first_one_left(
     assert again == expected
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -271,6 +272,7 @@ def test_a_worker_that_cannot_do_it_says_why(errand: Errand, change: Any, told: 
     assert all(part in message for part in told) and len(message.splitlines()) <= 3, message
 
 
+@pytest.mark.float16
 def test_a_model_that_is_not_the_plans_is_refused(bert, errand: Errand, tmp_path: Path) -> None:
     changed = dataclasses.replace(bert, params=jax.tree.map(lambda p: p + 1, bert.params))
     changed.save_pretrained(tmp_path / "model")
@@ -278,6 +280,7 @@ def test_a_model_that_is_not_the_plans_is_refused(bert, errand: Errand, tmp_path
         Worker(errand).ready()
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("times", [4, 5])
 @pytest.mark.parametrize("method", ["ready", "commit"])
 def test_a_lost_worker_is_replaced_up_to_five_times(
@@ -304,6 +307,7 @@ def test_a_lost_worker_is_replaced_up_to_five_times(
     assert content(store) == content(undisturbed) and not list(store.glob(".ray.*"))
 
 
+@pytest.mark.float16
 def test_what_a_worker_raises_is_raised_here_and_the_rest_is_kept(
     extract, undisturbed: Path, tmp_path: Path, ray: Inline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +368,7 @@ def test_one_worker_for_each_gpu_or_each_machine(machines, options, expected) ->
     assert (found.workers, found.gpus, found.cpus) == expected
 
 
+@pytest.mark.float16
 def test_workers_without_gpus_leave_them_alone(
     errand: Errand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

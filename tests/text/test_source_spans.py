@@ -115,6 +115,7 @@ def test_one_sequence_has_its_own_spans() -> None:
     assert trace[1].spans == [[(0, 1), (2, 3), (4, 5)]]
 
 
+@pytest.mark.float16
 @pytest.mark.parametrize("spans", [True, False])
 def test_stores_keep_spans_where_a_trace_has_them(tmp_path: Path, spans: bool) -> None:
     model = fa.from_pretrained("tiny-bert")

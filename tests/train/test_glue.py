@@ -84,6 +84,7 @@ def summary(run: Path) -> dict[str, Any]:
     return json.loads((run / "summary.json").read_text())
 
 
+@pytest.mark.float16
 def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> None:
     assert summary["metrics"]["accuracy"]["mean"] > 0.95
     assert summary["metrics"]["accuracy"]["deviation"] >= 0
@@ -138,6 +139,7 @@ def test_torch_opens_the_model(run: Path) -> None:
     assert theirs.config.label2id == {"negative": 0, "positive": 1}
 
 
+@pytest.mark.float16
 def test_predictions_are_those_of_the_model(run: Path, data: Path) -> None:
     lines = (run / "predictions" / "SST-2.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
@@ -146,6 +148,7 @@ def test_predictions_are_those_of_the_model(run: Path, data: Path) -> None:
     assert np.mean([a == b for a, b in zip(lines[1:], found, strict=True)]) > 0.9
 
 
+@pytest.mark.float16
 def test_evaluate_repeats_the_dev_metrics(
     run: Path, data: Path, summary: dict[str, Any], recipe: GlueRecipe, tmp_path: Path
 ) -> None:
@@ -161,6 +164,7 @@ def test_evaluate_repeats_the_dev_metrics(
         evaluate(data, recipe)
 
 
+@pytest.mark.float16
 def test_labels_in_another_order_are_put_right(
     run: Path, data: Path, recipe: GlueRecipe, tmp_path: Path
 ) -> None:
@@ -178,6 +182,7 @@ def test_labels_in_another_order_are_put_right(
     assert turned["metrics"] == straight["metrics"]
 
 
+@pytest.mark.float16
 def test_attention_before_and_after(run: Path, data: Path) -> None:
     before, after = (fa.open_store(run / "traces" / when) for when in ("before", "after"))
     lines = (data / "dev.tsv").read_text().splitlines()[1:4]
@@ -208,6 +213,7 @@ def test_a_finished_run_is_not_run_again(run: Path, data: Path, recipe: GlueReci
         glue.finetune(data, RunFolder(run), changed)
 
 
+@pytest.mark.float16
 def test_the_head_is_drawn_by_seed_or_kept(start: str, run: Path, recipe: GlueRecipe) -> None:
     task = TASKS["mnli"]
     base = glue_model.load_base(task, recipe)
@@ -349,6 +355,7 @@ def test_torch_still_computes_what_is_stored(name: str, stored: dict[str, np.nda
         np.testing.assert_allclose(array, stored[f"{name}/{field}"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.float16
 def test_the_commands(
     run: Path, data: Path, recipe: GlueRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
