@@ -245,14 +245,14 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> Reciter:
         "Plain words; é, ü, a 😀, 漢字.\n\nA second part: stop here, or go on.",
         "<|endoftext|>",
     )
-    pieces = [mark, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    backend = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(pieces)}, []))
+    tokens = [mark, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = tokenizers.Tokenizer(models.BPE({piece: n for n, piece in enumerate(tokens)}, []))
     backend.add_special_tokens([tokenizers.AddedToken(mark, special=True)])
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     tokenizer = Tokenizer(backend, {"eos_token": mark})
     config = GPT2Config.tiny(
-        vocab_size=len(pieces),
+        vocab_size=len(tokens),
         n_embd=64,
         n_layer=1,
         n_head=2,

@@ -44,13 +44,17 @@ def test_kinds_are_compared_with_the_best_text_by_text(script):
     import flaxattn as fa
 
     gaps = np.array([[0.2, 0.1, 0.3, 0.2], [0.6, 0.3, 0.9, 0.6], [0.0, 0.01, 0.0, -0.01]])
-    told = script.judged(curves(fa, gaps), seed=0)
-    assert [row["kind"] for row in told["rows"]] == ["attention", "chefer", "random"]
-    behind = [row["behind"][0] for row in told["rows"]]
+    lines = script.judged(curves(fa, gaps), seed=0)
+    assert [row["kind"] for row in lines["rows"]] == ["attention", "chefer", "random"]
+    behind = [row["behind"][0] for row in lines["rows"]]
     np.testing.assert_allclose(behind, [0, (gaps[1] - gaps[0]).mean(), (gaps[1] - gaps[2]).mean()])
-    assert np.isnan(told["rows"][0]["behind p"]) and told["rows"][2]["behind p"] < 0.05
-    assert told["predicted"][0] == ["a", 2] and told["removable"] == [5, 6.5, 8]
-    assert told["alike"] == [["chefer", "attention"], ["chefer", "random"], ["attention", "random"]]
+    assert np.isnan(lines["rows"][0]["behind p"]) and lines["rows"][2]["behind p"] < 0.05
+    assert lines["predicted"][0] == ["a", 2] and lines["removable"] == [5, 6.5, 8]
+    assert lines["alike"] == [
+        ["chefer", "attention"],
+        ["chefer", "random"],
+        ["attention", "random"],
+    ]
 
 
 def test_dates_are_in_words_and_drawn_again_alike(script):

@@ -86,20 +86,22 @@ def test_pages_are_what_the_scripts_write(script, name):
         check_heads(facts)
 
 
-def check_heads(told):
+def check_heads(heads):
     """What the page of heads has to say."""
-    assert {"sentences", "seed", "tau", "alpha", "correction", "relations"} <= set(told["settings"])
-    assert told["flaxattn"] and all(len(at["sha256"]) == 64 for at in told["data"].values())
-    assert len(told["reports"]) == 2 * len(told["data"]) == len(told["relations"])
-    for report in told["reports"]:
-        layers = told["models"][report["model"]]["layers"]
+    assert {"sentences", "seed", "tau", "alpha", "correction", "relations"} <= set(
+        heads["settings"]
+    )
+    assert heads["flaxattn"] and all(len(at["sha256"]) == 64 for at in heads["data"].values())
+    assert len(heads["reports"]) == 2 * len(heads["data"]) == len(heads["relations"])
+    for report in heads["reports"]:
+        layers = heads["models"][report["model"]]["layers"]
         assert all(len(role["by_layer"]) == layers for role in report["roles"].values())
         assert all("mass" in role["lengths"] for role in report["roles"].values())
-    for one in told["relations"]:
+    for one in heads["relations"]:
         assert one["other"] != one["corpus"], "chosen on other sentences than judged on"
         assert all(row["low"] - 1 < row["lift"] < row["high"] + 1 for row in one["best"])
-    for control in told["controls"]:
-        assert control["roles"] <= told["settings"]["alpha"] * control["tests"]
+    for control in heads["controls"]:
+        assert control["roles"] <= heads["settings"]["alpha"] * control["tests"]
 
 
 def test_the_page_of_heads_is_made_of_facts(script):

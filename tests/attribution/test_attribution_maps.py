@@ -38,8 +38,8 @@ def test_norms_and_effective_attention(request, family):
     effective = fa.effective_attention(model, *given(family))
     assert list(norms) == list(effective) == SIDES[family]
     projections = output_projections(model)
-    for side, seen in traced(model, family, value=True).items():
-        weights, value = np.asarray(seen.weights)[:, 0], np.asarray(seen.value)[:, 0]
+    for side, attention in traced(model, family, value=True).items():
+        weights, value = np.asarray(attention.weights)[:, 0], np.asarray(attention.value)[:, 0]
         vectors = np.einsum("lkhd,lhde->lhke", value, projections[side])
         lengths = np.linalg.norm(weights[..., None] * vectors[:, :, None], axis=-1)
         np.testing.assert_allclose(norms[side][0], lengths, rtol=1e-3, atol=1e-5)
@@ -97,9 +97,9 @@ def test_value_zeroing_is_the_model_with_values_left_out(request, family):
     model = request.getfixturevalue(family)
     found = fa.value_zeroing(model, *given(family))
     assert list(found) == SIDES[family]
-    for side, seen in traced(model, family).items():
+    for side, attention in traced(model, family).items():
         (maps,) = found[side]
-        layers, _, _, queries, keys = np.shape(seen.weights)
+        layers, _, _, queries, keys = np.shape(attention.weights)
         assert maps.shape == (layers, 1, queries, keys)
         np.testing.assert_allclose(maps.sum(-1), 1, atol=1e-6)
         assert (maps >= 0).all()

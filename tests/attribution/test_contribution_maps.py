@@ -41,8 +41,8 @@ def test_norms_are_lengths_of_weighed_vectors(trace, projections):
     weights, values = np.asarray(trace.encoder.weights), trace.encoder.value
     for layer, head, query, key in [(0, 0, 0, 0), (1, 1, 3, 2), (2, 0, 2, 3)]:
         vector = values[layer, 0, key, head] @ projections["encoder"][layer, head]
-        wanted = weights[layer, 0, head, query, key] * np.linalg.norm(vector)
-        assert found[0][layer, head, query, key] == pytest.approx(wanted, rel=1e-4)
+        expected = weights[layer, 0, head, query, key] * np.linalg.norm(vector)
+        assert found[0][layer, head, query, key] == pytest.approx(expected, rel=1e-4)
 
 
 def test_norms_are_of_the_layers_and_heads_that_were_captured(trace, projections):
@@ -64,8 +64,8 @@ def test_norms_are_of_the_layers_and_heads_that_were_captured(trace, projections
 def test_rollout_of_a_head_is_that_of_flow(trace, sequence):
     found = fa.contributions(trace)["rollout"]["encoder"][sequence]
     for layer, head in np.ndindex(LAYERS, HEADS):
-        wanted = fa.rollout(trace, sequence, head=(layer, head))[-1]
-        np.testing.assert_allclose(found[layer, head], wanted, atol=1e-6)
+        expected = fa.rollout(trace, sequence, head=(layer, head))[-1]
+        np.testing.assert_allclose(found[layer, head], expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
 
 

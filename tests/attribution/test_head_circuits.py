@@ -85,8 +85,8 @@ def assert_composed(circuits: Any, heads: dict[tuple[str, int, int], Dense], aft
         for i, j, k, m in np.ndindex(*c.scores.shape):
             earlier, later = (c.writer, i, j), (c.reader, k, m)
             if after(c.writer, i, c.reader, k, c.kind):
-                wanted = composed(heads[earlier], heads[later], c.kind)
-                assert c.scores[i, j, k, m] == pytest.approx(wanted, abs=1e-5), (earlier, later)
+                expected = composed(heads[earlier], heads[later], c.kind)
+                assert c.scores[i, j, k, m] == pytest.approx(expected, abs=1e-5), (earlier, later)
                 count += 1
             else:
                 assert np.isnan(c.scores[i, j, k, m])
@@ -149,10 +149,10 @@ def test_gpt2_is_as_with_whole_matrices(gpt2: Any, centred: bool) -> None:
     if centred:
         words, output = words - words.mean(0), output - output.mean(1, keepdims=True)
     for (_, layer, head), one in heads.items():
-        wanted = score(words @ one.ov @ output)
-        assert circuits.copying["decoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
-        wanted = score(words @ one.qk @ words.T)
-        assert circuits.matching["decoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(words @ one.ov @ output)
+        assert circuits.copying["decoder"][layer, head] == pytest.approx(expected, abs=1e-4)
+        expected = score(words @ one.qk @ words.T)
+        assert circuits.matching["decoder"][layer, head] == pytest.approx(expected, abs=1e-4)
     assert_composed(circuits, heads, later_layer)
     assert [(c.kind, c.scores.shape) for c in circuits.compositions] == [
         (kind, (2, 2, 2, 2)) for kind in ("query", "key", "value")
@@ -191,8 +191,8 @@ def test_llama_with_shared_keys_is_turned_by_distance(part: float) -> None:
         norm = np.diag(wide(layers["attention_norm"]["scale"][layer]))
         raw = dense(layers, layer, head, 4)
         one = heads["decoder", layer, head] = Dense(*(norm @ m for m in raw[:3]), raw.output)
-        wanted = score(words @ one.ov @ output)
-        assert circuits.copying["decoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(words @ one.ov @ output)
+        assert circuits.copying["decoder"][layer, head] == pytest.approx(expected, abs=1e-4)
         for place, distance in enumerate(circuits.distances):
             turned = one.query @ turn(distance, 8, 100.0, part) @ one.key.T
             found = circuits.rotary_matching["decoder"][layer, head, place]
@@ -255,14 +255,14 @@ def test_norms_of_heads_and_behind_attention_are_folded(tmp_path: Path) -> None:
         raw, read = dense(layers, layer, head, 4), scale("attention_norm", layer)
         own = {n: np.diag(1 + wide(layers["attention"][n]["scale"][layer])) for n in NORMS}
         ov = read @ raw.ov @ scale("attention_post_norm", layer)
-        wanted = score(words @ ov @ output)
-        assert circuits.copying["decoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(words @ ov @ output)
+        assert circuits.copying["decoder"][layer, head] == pytest.approx(expected, abs=1e-4)
         # The second layer's positions are stretched by 2, the others have positions of their own.
         angles = turn(1.5, 8, 1000.0) if layer == 1 else turn(3, 8, 100.0)
         left, right = read @ raw.query @ own["query_norm"], read @ raw.key @ own["key_norm"]
-        wanted = score(words @ left @ angles @ right.T @ words.T)
+        expected = score(words @ left @ angles @ right.T @ words.T)
         found = circuits.rotary_matching["decoder"][layer, head, 1]
-        assert found == pytest.approx(wanted, abs=1e-4)
+        assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_bert_is_of_its_weights_as_they_are(bert: Any) -> None:
@@ -273,10 +273,10 @@ def test_bert_is_of_its_weights_as_they_are(bert: Any) -> None:
     heads = {}
     for layer, head in np.ndindex(2, 2):
         one = heads["encoder", layer, head] = dense(layers, layer, head, 2)
-        wanted = score(embedded @ one.ov @ words.T)
-        assert circuits.copying["encoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
-        wanted = score(embedded @ one.qk @ embedded.T)
-        assert circuits.matching["encoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(embedded @ one.ov @ words.T)
+        assert circuits.copying["encoder"][layer, head] == pytest.approx(expected, abs=1e-4)
+        expected = score(embedded @ one.qk @ embedded.T)
+        assert circuits.matching["encoder"][layer, head] == pytest.approx(expected, abs=1e-4)
     assert_composed(circuits, heads, later_layer)
 
 
@@ -298,8 +298,8 @@ def test_layers_that_share_parameters_have_the_same_scores(tmp_path: Path) -> No
     embedded = words @ centring(8) @ np.diag(wide(table["norm"]["scale"])) @ kernel
     for layer, head in np.ndindex(2, 2):
         one = dense(model.params["bert"]["encoder"]["layers"], 0, head, 2)
-        wanted = score(embedded @ one.ov @ (words @ kernel).T)
-        assert circuits.copying["encoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(embedded @ one.ov @ (words @ kernel).T)
+        assert circuits.copying["encoder"][layer, head] == pytest.approx(expected, abs=1e-4)
     assert circuits.positions["encoder"].shape == (2, 2, 3)
 
 
@@ -316,8 +316,8 @@ def test_modern_bert_reads_its_first_layer_without_norm(modern: Any) -> None:
         if layer:
             norm = centre @ np.diag(wide(params["attention_norms"]["scale"][layer - 1]))
         one = dense(params["encoder"]["layers"], layer, head, 2)
-        wanted = score(embedded @ norm @ one.ov @ output)
-        assert circuits.copying["encoder"][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(embedded @ norm @ one.ov @ output)
+        assert circuits.copying["encoder"][layer, head] == pytest.approx(expected, abs=1e-4)
         unseen = np.isnan(circuits.rotary_matching["encoder"][layer, head]).tolist()
         assert unseen == [layer > 0, False, False, False]
 
@@ -360,10 +360,10 @@ def test_t5_and_its_cross_attention(t5: Any) -> None:
     for (side, layer, head), one in heads.items():
         last = words.T if side == "encoder" else output
         last = np.diag(finals["encoder" if side == "encoder" else "decoder"]) @ last
-        wanted = score(words @ one.ov @ last)
-        assert circuits.copying[side][layer, head] == pytest.approx(wanted, abs=1e-4)
-        wanted = score(words @ one.qk @ words.T)
-        assert circuits.matching[side][layer, head] == pytest.approx(wanted, abs=1e-4)
+        expected = score(words @ one.ov @ last)
+        assert circuits.copying[side][layer, head] == pytest.approx(expected, abs=1e-4)
+        expected = score(words @ one.qk @ words.T)
+        assert circuits.matching[side][layer, head] == pytest.approx(expected, abs=1e-4)
     assert_composed(circuits, heads, reads)
     assert {(c.writer, c.reader, c.kind) for c in circuits.compositions} == {
         *(("encoder", "encoder", kind) for kind in ("query", "key", "value")),
@@ -392,8 +392,8 @@ def test_a_translation_model_copies_only_where_vocabularies_are_one(translation:
     assert ("cross", "decoder") in pairs and ("cross", "cross") in pairs
     words = wide(params["decoder_words"]["embedding"])
     one = heads["decoder", 1, 0]
-    wanted = score(words @ one.ov @ words.T)
-    assert circuits.copying["decoder"][1, 0] == pytest.approx(wanted, abs=1e-4)
+    expected = score(words @ one.ov @ words.T)
+    assert circuits.copying["decoder"][1, 0] == pytest.approx(expected, abs=1e-4)
 
 
 def crafted(gpt2: Any, sign: float) -> Any:
@@ -501,10 +501,10 @@ def test_biases_by_distance_are_positions_too(t5: Any) -> None:
     for side in ("encoder", "decoder"):
         weights = wide(trace.sides[side].weights)[:, 0]
         assert weights.shape[-1] == 7
-        wanted = diagonals(weights)
+        expected = diagonals(weights)
         if side == "decoder":
-            wanted[..., 2] = np.nan
-        np.testing.assert_allclose(found[side], wanted, atol=1e-5)
+            expected[..., 2] = np.nan
+        np.testing.assert_allclose(found[side], expected, atol=1e-5)
 
 
 def test_pruned_heads_have_no_scores(gpt2: Any) -> None:

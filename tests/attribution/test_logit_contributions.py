@@ -85,9 +85,9 @@ def logits_of_targets(model: Any, predictions: Any, mask: np.ndarray) -> np.ndar
 def assert_adds_up(model: Any) -> Any:
     trace = fa.logit_contributions(model, model.trace(TEXTS, predictions=3))
     found = trace.predictions
-    wanted = logits_of_targets(model, found, trace.mask)
-    np.testing.assert_allclose(np.where(trace.mask, found.logits(), 0), wanted, atol=1e-4)
-    assert abs(wanted).max() > 0.5
+    expected = logits_of_targets(model, found, trace.mask)
+    np.testing.assert_allclose(np.where(trace.mask, found.logits(), 0), expected, atol=1e-4)
+    assert abs(expected).max() > 0.5
     return trace
 
 
@@ -148,8 +148,8 @@ def test_a_head_adds_what_its_weighted_values_do(gpt2: Any) -> None:
         spread = spread_of(gpt2, ids, normal)
         words = np.asarray(p["words"]["embedding"], np.float64)[found.targets[0]]
         scaled = words * np.asarray(p["norm"]["scale"], np.float64)
-        wanted = np.einsum("qhe,qe->qh", added, scaled) / spread[:, None]
-        np.testing.assert_allclose(found.heads[0, :, layer], wanted, atol=1e-4)
+        expected = np.einsum("qhe,qe->qh", added, scaled) / spread[:, None]
+        np.testing.assert_allclose(found.heads[0, :, layer], expected, atol=1e-4)
 
 
 def spread_of(model: Any, ids: np.ndarray, normal: np.ndarray) -> np.ndarray:

@@ -132,9 +132,9 @@ def test_paths_of_the_indirect_object_task_equal_a_loop(
             same = pair.clean.split()
             changed = [n for n, w in enumerate(pair.corrupted.split()) if w != same[n]]
             assert changed == CHANGED
-        wanted = by_a_loop(lm, pair, receivers, into, feed, places)
-        np.testing.assert_allclose(effects.each[..., number], wanted, atol=1e-4)
-        assert np.abs(wanted).max() > 1e-3
+        expected = by_a_loop(lm, pair, receivers, into, feed, places)
+        np.testing.assert_allclose(effects.each[..., number], expected, atol=1e-4)
+        assert np.abs(expected).max() > 1e-3
 
 
 @pytest.fixture

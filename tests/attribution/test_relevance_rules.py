@@ -54,8 +54,8 @@ def explained(module, params, given):
     """Sum of a random mixture of outputs, its size, and the gradients under the rules."""
     shapes = given["input_ids"].shape, given.get("decoder_input_ids", given["input_ids"]).shape
     probes = {"encoder": jnp.zeros(shapes[0]), "decoder": jnp.zeros(shapes[1])}
-    wanted = jax.eval_shape(lambda p: main_output(module, p, given), params)
-    mixture = np.random.default_rng(0).normal(size=wanted.shape).astype(np.float32)
+    expected = jax.eval_shape(lambda p: main_output(module, p, given), params)
+    mixture = np.random.default_rng(0).normal(size=expected.shape).astype(np.float32)
 
     def total(params, probes):
         with relevance_rules(), input_relevance(probes):

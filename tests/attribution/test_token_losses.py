@@ -61,8 +61,10 @@ def test_each_token_of_a_language_model_is_a_single_call(lm: Any, removal: Any) 
         assert found.losses[0] == 0 and (found.changes["decoder"][..., 0] == 0).all()
         for layer, head in np.ndindex(2, 2):
             change = fa.Intervention("head_output", value[layer], layers=(layer,), heads=(head,))
-            wanted = of_tokens(lm, text, change) - base
-            np.testing.assert_allclose(found.changes["decoder"][layer, head, 1:], wanted, atol=1e-4)
+            expected = of_tokens(lm, text, change) - base
+            np.testing.assert_allclose(
+                found.changes["decoder"][layer, head, 1:], expected, atol=1e-4
+            )
     assert np.abs(results[0].changes["decoder"]).max() > 1e-3
 
 
@@ -82,8 +84,8 @@ def test_means_over_tokens_are_the_ablation(family: str, request: pytest.Fixture
         assert found.counted.any()
         assert found.tokens and "[MASK]" not in found.tokens
         for side, changes in found.changes.items():
-            wanted = ablated.each[masks[side]][..., number]
-            np.testing.assert_allclose(changes[..., found.counted].mean(-1), wanted, atol=1e-5)
+            expected = ablated.each[masks[side]][..., number]
+            np.testing.assert_allclose(changes[..., found.counted].mean(-1), expected, atol=1e-5)
             assert (changes[..., ~found.counted] == 0).all()
 
 

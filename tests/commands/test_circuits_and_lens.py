@@ -71,11 +71,11 @@ def test_a_lens_is_a_table_or_json(tmp_path: Path, typed: Typed) -> None:
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 5 * (len(first.tokens) + len(second.tokens))
-    wanted = first.rows()[-1]
+    expected = first.rows()[-1]
     row = rows[5 * len(first.tokens) - 1]
-    assert (row["token"], row["token_2"]) == (wanted["token"], wanted["tokens"][1])
-    assert float(row["probability_1"]) == pytest.approx(wanted["probabilities"][0], rel=1e-4)
-    assert (row["text"], row["layer"], row["rank"]) == ("0", "3", str(wanted["rank"]))
+    assert (row["token"], row["token_2"]) == (expected["token"], expected["tokens"][1])
+    assert float(row["probability_1"]) == pytest.approx(expected["probabilities"][0], rel=1e-4)
+    assert (row["text"], row["layer"], row["rank"]) == ("0", "3", str(expected["rank"]))
     assert "<svg" in figure.read_text(encoding="utf-8")
     code, _, err = typed(*words, "--out", str(tmp_path / "lens.json"))
     facts = json.loads((tmp_path / "lens.json").read_text(encoding="utf-8"))

@@ -158,5 +158,5 @@ def test_wrong_use(
 
 
 def test_json_has_no_nan() -> None:
-    told = {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, 3: (True, "x")}
-    assert finite(told) == {"a": [None, 1.5], "b": {"c": None}, "3": [True, "x"]}
+    report = {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, 3: (True, "x")}
+    assert finite(report) == {"a": [None, 1.5], "b": {"c": None}, "3": [True, "x"]}

@@ -95,8 +95,8 @@ def test_a_role_that_was_taken_up_is_claimed_on_the_page_with_its_texts():
     assert [text["text"] for text in role["texts"]] == [5, 2], "the longest move most"
     head = report.table.to_pylist()[0]
     low, high = head["divergence_low"], head["divergence_high"]
-    wanted = f"[{low:.3g}, {high:.3g}], cosine {head['cosine']:.3f}, mixed → delimiters"
-    assert by_name["divergence"]["detail"] == wanted
+    expected = f"[{low:.3g}, {high:.3g}], cosine {head['cosine']:.3f}, mixed → delimiters"
+    assert by_name["divergence"]["detail"] == expected
     page = report.page.html
     assert "role: cls" in page and "role: delimiter" in page
 

@@ -118,10 +118,10 @@ def test_a_table_at_the_end_and_nothing_to_do_the_second_time(run: Run, folder: 
     code, out, err = run(folder / "a.txt")
     assert code == 0
     rows = dict(line.strip("│ ").split("│") for line in out.splitlines() if "│" in line)
-    told = {name.strip(): value.strip() for name, value in rows.items()}
-    assert (told["texts"], told["shards written"], told["rows found"]) == ("5", "1", "5")
-    told, last = err.splitlines()[-2:]
-    assert told == "the time left is known after the first shard"
+    printed = {name.strip(): value.strip() for name, value in rows.items()}
+    assert (printed["texts"], printed["shards written"], printed["rows found"]) == ("5", "1", "5")
+    printed, last = err.splitlines()[-2:]
+    assert printed == "the time left is known after the first shard"
     assert last.startswith("extracting: 25 of 25 tokens, shard 1 of 1: 5 texts, ")
     code, out, err = run(folder / "a.txt", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["there"]) == (0, 0, 1)
@@ -269,9 +269,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(said: io.StringIO) -> tuple[ProgressReporter, ExtractionProgress, list[float]]:
+def shown(stderr: io.StringIO) -> tuple[ProgressReporter, ExtractionProgress, list[float]]:
     now = [0.0]
-    progress = ProgressReporter(said, lambda: now[0], delay=0, pause=10)
+    progress = ProgressReporter(stderr, lambda: now[0], delay=0, pause=10)
     return progress, ExtractionProgress(progress, lambda: now[0]), now
 
 

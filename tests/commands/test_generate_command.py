@@ -87,10 +87,10 @@ def test_the_page_has_every_level_and_what_was_predicted(
     capture = fa.Capture(weights=True, query=True, key=True, value=True)
     requested = {"max_new_tokens": 5, "num_beams": 1, "trace": True, "predictions": 5}
     trace = model.generate("Plain", capture=capture, **requested)[1]
-    wanted = fa.head_view(fa.logit_contributions(model, trace)).html
-    assert page.read_text(encoding="utf-8") == wanted
-    assert '"levels":["atlas","model","head","text","neuron"]' in wanted
-    assert '"predictions":{' in wanted
+    expected = fa.head_view(fa.logit_contributions(model, trace)).html
+    assert page.read_text(encoding="utf-8") == expected
+    assert '"levels":["atlas","model","head","text","neuron"]' in expected
+    assert '"predictions":{' in expected
     monkeypatch.setattr(neuron_payload, "VECTORS_BYTES", 100)
     code, _, err = run(*words)
     assert code == 0 and "no Neurons tab: query, key, value of the decoder would take" in err

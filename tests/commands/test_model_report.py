@@ -72,7 +72,7 @@ def test_uses_run_or_do_not_as_told(
 ) -> None:
     made = request.getfixturevalue(family)
     made.save_pretrained(tmp_path / "model")
-    model, told = (
+    model, report = (
         fa.from_pretrained(tmp_path / "model"),
         uses(without_parameters(tmp_path / "model")),
     )
@@ -89,7 +89,7 @@ def test_uses_run_or_do_not_as_told(
     for use, run in runs.items():
         if family == "gpt2" and use == "labels and loss":
             continue
-        if told[use] is None:
+        if report[use] is None:
             run()
         else:
             with pytest.raises((FlaxattnError, AttributeError)):

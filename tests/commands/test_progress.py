@@ -153,15 +153,15 @@ def test_every_long_command_shows_progress(typed, folder, tmp_path, monkeypatch,
 def test_a_terminal_gets_a_bar(typed, folder, tmp_path, monkeypatch, name):
     monkeypatch.chdir(folder)
     ours, theirs = pty.openpty()
-    told: list[bytes] = []
-    reader = threading.Thread(target=read_all, args=(ours, told))
+    parts: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, parts))
     reader.start()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with promotion(name):
             code, out, _ = typed(*line_of(name, tmp_path))
     reader.join()
-    shown = b"".join(told).decode()
+    shown = b"".join(parts).decode()
     assert code == 0, shown
     assert "━" in shown and "\x1b" not in out
     if name in ANNOUNCED:
@@ -174,11 +174,11 @@ def promotion(name: str) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext() if strict else jax.numpy_dtype_promotion("standard")
 
 
-def read_all(ours: int, told: list[bytes]) -> None:
+def read_all(ours: int, parts: list[bytes]) -> None:
     """Read a pseudo-terminal until its other end is closed."""
     with contextlib.suppress(OSError):
         while part := os.read(ours, 4096):
-            told.append(part)
+            parts.append(part)
 
 
 def line_of(name: str, tmp_path: Path) -> list[str]:
@@ -206,20 +206,22 @@ def test_a_pseudo_terminal_gets_a_bar_and_standard_output_the_results(folder, tm
     os.close(theirs)
     parts: list[bytes] = []
     read_all(ours, parts)
-    told = b"".join(parts)
+    stderr = b"".join(parts)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, told.decode()
-    assert b"weights.json" in out and b"weights.json" not in told
-    assert "━".encode() in told and b"2 texts, tiny-bert: attention, norm" in told
+    assert process.returncode == 0, stderr.decode()
+    assert b"weights.json" in out and b"weights.json" not in stderr
+    assert "━".encode() in stderr and b"2 texts, tiny-bert: attention, norm" in stderr
 
 
 @pytest.mark.slow
 def test_a_pipe_gets_plain_lines(folder, tmp_path):
     process = run([*WORDS, str(tmp_path / "r")], folder, subprocess.PIPE)
-    out, told = process.communicate(timeout=120)
+    out, stderr = process.communicate(timeout=120)
     assert process.returncode == 0 and b"weights.json" in out
-    assert b"\r" not in told and b"\x1b" not in told and told.endswith(b"\n")
-    assert b"norm: 2 of 2" in told or b"measuring norm" in told or b"writing the report" in told
+    assert b"\r" not in stderr and b"\x1b" not in stderr and stderr.endswith(b"\n")
+    assert (
+        b"norm: 2 of 2" in stderr or b"measuring norm" in stderr or b"writing the report" in stderr
+    )
 
 
 def test_gradients_without_a_loss_are_refused_before_anything_is_computed(
@@ -283,9 +285,9 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(typed, folder, 
     monkeypatch.setattr("flaxattn.pretrained.from_pretrained.from_pretrained", None)
     (folder / "two.txt").write_text("a\nb\n", encoding="utf-8")
     (folder / "bad.jsonl").write_text('{"text": "A cat."}\n{"txt": 1}\n', encoding="utf-8")
-    words, said = REFUSED[name]
+    words, message = REFUSED[name]
     code, out, err = typed(*words.split())
-    assert (code, out) == (2, "") and said in err, err
+    assert (code, out) == (2, "") and message in err, err
     assert len(err.splitlines()) <= 4 and not (folder / "new").exists()
 
 

@@ -111,9 +111,9 @@ def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
         for rank, (*_, weight, outcome) in enumerate((claim["examples"] or {}).get(end, ()))
     ]
     assert drawn and len(drawn) == len(rows)
-    for row, (*wanted, weight, outcome) in zip(rows, drawn, strict=True):
+    for row, (*expected, weight, outcome) in zip(rows, drawn, strict=True):
         names = ("claim", "layer", "head", "end", "rank")
-        assert [row[name] for name in names] == wanted and row["outcome"] == outcome
+        assert [row[name] for name in names] == expected and row["outcome"] == outcome
         assert row["weight"] == pytest.approx(weight, rel=1e-3)
     for layer, head in np.ndindex(2, 2):
         place, share = heads["readings"][layer][head]
@@ -125,8 +125,8 @@ def test_the_page_of_a_head_shows_what_the_tables_hold(run, tmp_path, command):
         far = pq.read_table(report / "distances.parquet").to_pylist()
         known = {(r["layer"], r["head"], r["other_layer"], r["other_head"]): r for r in far}
         at, distance = heads["nearest"][0][0]
-        wanted = known[0, 0, at // 2, at % 2]["distance"]
-        assert distance == pytest.approx(wanted, rel=1e-3) and heads["near_texts"] == 6
+        expected = known[0, 0, at // 2, at % 2]["distance"]
+        assert distance == pytest.approx(expected, rel=1e-3) and heads["near_texts"] == 6
 
 
 def _place(claim):

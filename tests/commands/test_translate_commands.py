@@ -88,8 +88,8 @@ def source(tmp_path: Path) -> Path:
 def test_lines_come_out_as_they_went_in(
     run: Run, folder: Path, model: fa.Pretrained, source: Path, tmp_path: Path
 ) -> None:
-    told = iter(model.generate(filled(LINES), max_new_tokens=6))
-    expected = [next(told) if text else "" for text in LINES]
+    generated = iter(model.generate(filled(LINES), max_new_tokens=6))
+    expected = [next(generated) if text else "" for text in LINES]
     assert len(set(expected)) > 4
     words = ["--model", folder, "--num-beams", 1, "--max-length", 6, "--batch-size", 2]
     code, out, err = run("translate", source, *words)
@@ -116,9 +116,9 @@ def test_the_best_of_a_beam_with_their_scores(
     assert [row[1:] for row in rows[2:4]] == [["", "0.0000"]] * 2
     ids = model.tokenizer.encode(filled(LINES))
     given = {"input_ids": ids.input_ids, "attention_mask": ids.attention_mask}
-    told, scores = model.generate(**given, scores=True, max_new_tokens=6, **settings)
+    generated, scores = model.generate(**given, scores=True, max_new_tokens=6, **settings)
     del rows[2:4]
-    assert [row[1] for row in rows] == [model.tokenizer.decode(one) for one in told]
+    assert [row[1] for row in rows] == [model.tokenizer.decode(one) for one in generated]
     assert [float(row[2]) for row in rows] == pytest.approx(scores.tolist(), abs=2e-4)
     assert all(float(rows[n][2]) >= float(rows[n + 1][2]) for n in range(0, len(rows), 2))
 
@@ -140,10 +140,10 @@ def test_alignments_are_those_of_the_trace(
     words = ["--model", folder, "--num-beams", 2, "--max-length", 6, "--align"]
     code, out, _ = run("translate", source, *words)
     assert code == 0
-    told, trace = model.generate(filled(LINES), trace=True, num_beams=2, max_new_tokens=6)
+    generated, trace = model.generate(filled(LINES), trace=True, num_beams=2, max_new_tokens=6)
     pairs = [pharaoh(one) for one in word_alignment(trace)]
     assert any(pairs)
-    expected = [f"{text}\t{links}" for text, links in zip(told, pairs, strict=True)]
+    expected = [f"{text}\t{links}" for text, links in zip(generated, pairs, strict=True)]
     expected.insert(1, "\t")
     assert out.split("\n")[:-1] == expected
     assert run("translate", source, *words, "--n-best", 2)[2].startswith(
@@ -277,18 +277,18 @@ def test_the_order_of_sentences_changes_no_translation(model: fa.Pretrained) -> 
 
 @pytest.mark.slow
 def test_evaluating_translations(run: Run, folder: Path, source: Path, tmp_path: Path) -> None:
-    told, right = tmp_path / "told.txt", tmp_path / "right.txt"
-    told.write_text("a dog runs now .\ntwo men sit here\n")
+    hypotheses, right = tmp_path / "told.txt", tmp_path / "right.txt"
+    hypotheses.write_text("a dog runs now .\ntwo men sit here\n")
     right.write_text("a dog runs here .\ntwo old men sit here\n")
-    code, out, _ = run("evaluate", "--hypothesis", told, "--reference", right)
-    texts = [path.read_text().splitlines() for path in (told, right)]
+    code, out, _ = run("evaluate", "--hypothesis", hypotheses, "--reference", right)
+    texts = [path.read_text().splitlines() for path in (hypotheses, right)]
     expected = sacrebleu.corpus_bleu(texts[0], [texts[1]])
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith(f"BLEU {expected.score:.2f}  nrefs:1|case:mixed|eff:no|tok:13a|")
     assert lines[1].startswith("chrF2 ")
     words = ["--lowercase", "--tokenize", "none", "-o", tmp_path / "scores.json"]
-    assert run("evaluate", "--hypothesis", told, "--reference", right, *words)[0] == 0
+    assert run("evaluate", "--hypothesis", hypotheses, "--reference", right, *words)[0] == 0
     found = json.loads((tmp_path / "scores.json").read_text())
     assert "case:lc|eff:no|tok:none" in found["BLEU"]["signature"]
     settings = ["--model", folder, "--num-beams", 1, "--max-length", 6, "--batch-size", 2]

@@ -49,8 +49,8 @@ def test_a_trace_file_becomes_the_page_that_python_makes(capsys, places, tmp_pat
     assert page.read_text(encoding="utf-8") == head_view(trace).html
     words = ("--example", 1, "--layers", "1", "--heads", "0-1", "-o", page)
     assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
-    wanted = head_view(trace[1], include_layers=[1], heads=[0, 1]).html
-    assert page.read_text(encoding="utf-8") == wanted
+    expected = head_view(trace[1], include_layers=[1], heads=[0, 1]).html
+    assert page.read_text(encoding="utf-8") == expected
 
 
 @pytest.mark.slow
@@ -164,8 +164,8 @@ def test_other_weights_of_a_text_and_of_a_file_are_computed(capsys, places, tmp_
     words = ("--weights", "rollout", "-o", page)
     assert run(capsys, "view", places / "two.safetensors", *words)[0] == 0
     trace = Trace.load(places / "two.safetensors")
-    wanted = head_view(trace, weights=contributions(trace), state={"weights": "rollout"}).html
-    assert page.read_text(encoding="utf-8") == wanted
+    expected = head_view(trace, weights=contributions(trace), state={"weights": "rollout"}).html
+    assert page.read_text(encoding="utf-8") == expected
 
 
 @pytest.mark.slow
@@ -204,8 +204,8 @@ def test_two_files_and_two_stores_are_compared(capsys, places, tmp_path):
     assert run(capsys, "view", *pair, "-o", page, "--layer", 3)[0] == 0
     assert page.read_text(encoding="utf-8") == compare_view(*stores, ("a", "b"), layer=3).html
     assert run(capsys, "view", *pair, "-o", page, "--example", -1)[0] == 0
-    wanted = compare_view(stores[0][-1], stores[1][-1], ("a", "b")).html
-    assert page.read_text(encoding="utf-8") == wanted
+    expected = compare_view(stores[0][-1], stores[1][-1], ("a", "b")).html
+    assert page.read_text(encoding="utf-8") == expected
 
 
 @pytest.mark.slow

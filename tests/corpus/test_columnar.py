@@ -140,5 +140,5 @@ def test_rows_that_share_a_long_value_are_read_one_by_one(
     path = shared(tmp_path / "a.parquet", megabytes, rows)
     command = [sys.executable, "-P", "-c", SHARED, str(path)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    told, used = answer.rsplit(maxsplit=1)
-    assert told == kept and int(used) < 10 * megabytes
+    printed, used = answer.rsplit(maxsplit=1)
+    assert printed == kept and int(used) < 10 * megabytes

@@ -113,7 +113,7 @@ def test_a_beginning_keeps_the_mentions_that_end_in_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ("(12)", [("12", True, True)]),
         ("(12|(3)|7)", [("12", True, False), ("3", True, True), ("7", False, True)]),
@@ -125,12 +125,12 @@ def test_a_beginning_keeps_the_mentions_that_end_in_it(tmp_path):
         ("", None),
     ],
 )
-def test_brackets(said, expected):
-    assert brackets(said) == (None if expected is None else [Bracket(*one) for one in expected])
+def test_brackets(message, expected):
+    assert brackets(message) == (None if expected is None else [Bracket(*one) for one in expected])
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "line", "told"),
+    ("name", "old", "new", "line", "expected"),
     [
         ("a.conll", "- 1)", "- -", 2, "word 'The': a mention of '1' does not end"),
         (
@@ -159,13 +159,13 @@ def test_brackets(said, expected):
         ),
     ],
 )
-def test_bad_documents_are_named_and_the_others_read(tmp_path, name, old, new, line, told):
+def test_bad_documents_are_named_and_the_others_read(tmp_path, name, old, new, line, expected):
     text = {"a.conll": COLUMNS, "a.conllu": TREES}[name]
     assert old in text
     with pytest.raises(InputError) as raised:
         read(tmp_path / name, text.replace(old, new, 1))
     message = str(raised.value)
-    assert told in message and f"line {line}" in message and name in message, message
+    assert expected in message and f"line {line}" in message and name in message, message
     assert len(message.splitlines()) <= 3
     found, bad = read(tmp_path / name, text.replace(old, new, 1), "skip")
     assert [one.id for one in found] == [{"a.conll": "(news/two); part 001"}.get(name, "d2")]

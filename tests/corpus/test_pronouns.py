@@ -70,7 +70,7 @@ def test_winogender(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "line", "told"),
+    ("form", "text", "line", "expected"),
     [
         ("gap", HEAD + GAP[0].replace("25", "24"), 2, "does not have 'she' at character 24"),
         ("gap", HEAD + GAP[0].replace("25", "-1"), 2, "at character -1"),
@@ -87,12 +87,12 @@ def test_winogender(tmp_path):
         ("winogender", GENDER.replace("they could", "to"), 2, "does not have a pronoun"),
     ],
 )
-def test_bad_rows_are_named_and_the_others_read(tmp_path, form, text, line, told):
+def test_bad_rows_are_named_and_the_others_read(tmp_path, form, text, line, expected):
     name = "bad.txt" if form == "winobias" else "bad.tsv"
     with pytest.raises(InputError) as raised:
         read(tmp_path, name, text, form)
     message = str(raised.value)
-    assert told in message and name in message and len(message.splitlines()) <= 3, message
+    assert expected in message and name in message and len(message.splitlines()) <= 3, message
     assert line == 1 or f"line {line}" in message
     found, bad = read(tmp_path, name, text, form, "skip")
     assert sum(bad.counts.values()) >= 1

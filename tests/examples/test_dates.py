@@ -251,10 +251,10 @@ def test_spans_are_where_the_parts_stand() -> None:
     for one in formats():
         text, spans = one.render(date), one.spans(date)
         assert {"day", "month", "year"} <= spans.keys()
-        told = {name: text[start:stop] for name, (start, stop) in spans.items()}
-        assert told["year"] in ("2004", "04"), one.name
-        assert told["day"].lower().startswith(("30", "dreißig", "dreissig", "thirtieth"))
-        assert told["month"].lower().startswith(("aug", "8", "08", "viii"))
+        parts = {name: text[start:stop] for name, (start, stop) in spans.items()}
+        assert parts["year"] in ("2004", "04"), one.name
+        assert parts["day"].lower().startswith(("30", "dreißig", "dreissig", "thirtieth"))
+        assert parts["month"].lower().startswith(("aug", "8", "08", "viii"))
 
 
 def test_two_digits_are_read_as_posix_does() -> None:
@@ -278,8 +278,8 @@ def test_dates_are_held_out_whole() -> None:
     parts = [dates(part) for part in PARTS]
     every = list(itertools.chain(*parts))
     assert len(set(every)) == len(every) == (LAST - FIRST).days + 1
-    for part, wanted in PARTS.items():
-        assert len(dates(part)) / len(every) == pytest.approx(wanted, abs=0.005)
+    for part, expected in PARTS.items():
+        assert len(dates(part)) / len(every) == pytest.approx(expected, abs=0.005)
         assert {date.month for date in dates(part)} == set(range(1, 13))
 
 

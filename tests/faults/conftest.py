@@ -80,14 +80,14 @@ class Training:
 
     def finish(self, out: Path, *words: str, **settings: object) -> None:
         """Train to the end, and see that it went well."""
-        code, said = self.ended(self.start(out, *words, **settings))
-        assert code == 0, said
+        code, stderr = self.ended(self.start(out, *words, **settings))
+        assert code == 0, stderr
 
     @staticmethod
     def ended(process: "subprocess.Popen[str]", seconds: float = 300) -> tuple[int, str]:
         """Exit code and stderr of a process that ends by itself."""
-        _, said = process.communicate(timeout=seconds)
-        return process.returncode, said
+        _, stderr = process.communicate(timeout=seconds)
+        return process.returncode, stderr
 
     def kill_at(self, process: "subprocess.Popen[str]", out: Path, step: int) -> None:
         """Kill a process once its metrics tell of an update."""

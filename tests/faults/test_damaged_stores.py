@@ -62,8 +62,8 @@ def test_every_flipped_bit_of_every_file_is_named(path: Path, tmp_path: Path, tr
         hurt[int(rng.integers(len(whole)))] ^= 1 << int(rng.integers(8))
         file.write_bytes(hurt)
         name = file.relative_to(store).as_posix()
-        told = [" ".join(entry) for entry in verify(store).damage]
-        assert any(name in line for line in told), (trial, name, told)
+        damage = [" ".join(entry) for entry in verify(store).damage]
+        assert any(name in line for line in damage), (trial, name, damage)
         try:
             found = [cases.plainly(trace) for trace in cases.read_everything(store)]
         except StoreError as error:

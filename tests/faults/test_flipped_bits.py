@@ -81,9 +81,9 @@ def read_run(folder: Path) -> Any:
 
 def write_a_report(folder: Path) -> None:
     rows = {"layer": [0, 1] * 50, "head": [1, 0] * 50, "share": [0.5, None] * 50}
-    said = {"model": "m", "seed": 0, "heads": {"2": [0.5, float("nan")]}, "text": "é"}
+    report = {"model": "m", "seed": 0, "heads": {"2": [0.5, float("nan")]}, "text": "é"}
     files = {"page.html": b"<p>x</p>"}
-    Report("stats", said, rows, {"stats.png": Figure}, files).save(folder, overwrite=True)
+    Report("stats", report, rows, {"stats.png": Figure}, files).save(folder, overwrite=True)
 
 
 def read_a_report(folder: Path) -> Any:

@@ -57,8 +57,8 @@ def run(corpus: Path, store: Path, count: int) -> list[dict[str, int]]:
         port = found.getsockname()[1]
     reports = []
     for process in [start(corpus, store, port, count, number) for number in range(count)]:
-        out, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        out, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
         reports.append(json.loads(out.splitlines()[-1]))
     return reports
 

@@ -80,8 +80,8 @@ class Extraction:
     @staticmethod
     def ended(process: "subprocess.Popen[str]", seconds: float = 300) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a process that ends by itself."""
-        out, said = process.communicate(timeout=seconds)
-        return process.returncode, out, said
+        out, stderr = process.communicate(timeout=seconds)
+        return process.returncode, out, stderr
 
     def finish(self, store: Path, *words: Any) -> dict[str, Any]:
         """Extract to the end, and see that it went well."""
@@ -176,12 +176,12 @@ def test_told_to_stop_it_leaves_whole_shards_only(
     extraction.wait_for(process, store, random.Random(number).randint(1, 20))
     started = time.monotonic()
     process.send_signal(which)
-    got, _, said = extraction.ended(process, 30)
-    assert got == code, said
+    got, _, stderr = extraction.ended(process, 30)
+    assert got == code, stderr
     assert time.monotonic() - started < 30
     if which == signal.SIGTERM:
         message = "error: stopped; finished shards are in the store, and the same command continues"
-        assert said.splitlines()[-1] == message
+        assert stderr.splitlines()[-1] == message
     assert not list((store / "shards").glob(".*"))
     check_whole_after(extraction, store, undisturbed)
 
@@ -198,15 +198,15 @@ def test_a_full_disk_leaves_whole_shards_and_a_rerun_finishes(
     filler = store.parent / "filler"
     filler.write_bytes(b"0" * max(0, shutil.disk_usage(store).free - 90_000 - 7_000 * trial))
     process.send_signal(signal.SIGCONT)
-    code, _, said = extraction.ended(process)
-    assert code == 2, said
-    lines = said[said.index("error: ") :].splitlines()
+    code, _, stderr = extraction.ended(process)
+    assert code == 2, stderr
+    lines = stderr[stderr.index("error: ") :].splitlines()
     assert lines[0].startswith(f"error: could not write {store / 'shards'}")
     assert "bytes" in lines[1] and "free" in lines[1] and len(lines) == 3
     there = extraction.shards(store)
     assert there and not verify(store).damage and not list((store / "shards").glob(".*"))
-    code, _, said = extraction.ended(extraction.start(store))
-    assert code == 2 and "needs about" in said and "are free" in said
+    code, _, stderr = extraction.ended(extraction.start(store))
+    assert code == 2 and "needs about" in stderr and "are free" in stderr
     assert extraction.shards(store) == there
     filler.unlink()
     check_whole_after(extraction, store, undisturbed)
@@ -235,9 +235,9 @@ def test_a_second_job_is_refused_until_the_first_is_dead(
     holder = extraction.start(store)
     extraction.wait_for(holder, store, 1 + 3 * number)
     holder.send_signal(signal.SIGSTOP)
-    code, _, said = extraction.ended(extraction.start(store))
+    code, _, stderr = extraction.ended(extraction.start(store))
     assert code == 2
-    assert f"error: another run is at work in {store}\nprocess {holder.pid} on " in said
+    assert f"error: another run is at work in {store}\nprocess {holder.pid} on " in stderr
     holder.kill()
     holder.communicate()
     check_whole_after(extraction, store, undisturbed)

@@ -106,9 +106,9 @@ def test_told_to_stop_it_saves_the_update_it_is_in(
     training.wait_for(process, out, random.Random(number).randint(1, 30))
     started = time.monotonic()
     process.send_signal(which)
-    got, said = training.ended(process, 30)
+    got, stderr = training.ended(process, 30)
     assert time.monotonic() - started < 30
-    assert got == code, said
+    assert got == code, stderr
     assert training.checkpoints(out)[-1] == training.last_step(out)
     training.finish(out, checkpoint_every=0)
     assert training.results(out) == training.results(undisturbed)
@@ -138,11 +138,11 @@ def test_a_full_disk_leaves_the_older_checkpoints(
     filler = out.parent / "filler"
     filler.write_bytes(b"0" * max(0, shutil.disk_usage(out).free - 30_000 - 3_000 * trial))
     process.send_signal(signal.SIGCONT)
-    code, said = training.ended(process)
-    assert code == 2, said
-    assert "ERROR:absl" not in said and "Traceback" not in said
-    lines = said[said.index("error: ") :].removeprefix("error: ").splitlines()
-    assert len(lines) == 3, said
+    code, stderr = training.ended(process)
+    assert code == 2, stderr
+    assert "ERROR:absl" not in stderr and "Traceback" not in stderr
+    lines = stderr[stderr.index("error: ") :].removeprefix("error: ").splitlines()
+    assert len(lines) == 3, stderr
     if lines[0].startswith("Could not write"):  # a row, while a checkpoint takes the last bytes
         assert re.match(rf"Could not write {out}/(metrics|timing)\.jsonl: No space left", lines[0])
         assert "bytes are free" in lines[0] and lines[2].startswith("Free some space")
@@ -163,9 +163,9 @@ def test_a_second_run_in_the_same_folder_is_refused(training, tmp_path: Path, nu
     out = tmp_path / "run"
     holder = training.start(out, steps=100000)
     training.wait_for(holder, out, 1)
-    code, said = training.ended(training.start(out, steps=100000))
+    code, stderr = training.ended(training.start(out, steps=100000))
     assert code == 2
-    assert f"error: another run is at work in {out}\nprocess {holder.pid} on " in said
+    assert f"error: another run is at work in {out}\nprocess {holder.pid} on " in stderr
     holder.kill()
     holder.communicate()
     second = training.start(out, steps=100000)
@@ -192,10 +192,10 @@ def test_other_settings_are_refused_with_what_changed(
     """F18: `--allow-changes` continues where arrays still fit."""
     out = tmp_path / "run"
     shutil.copytree(undisturbed, out)
-    code, said = training.ended(training.start(out, **change))
+    code, stderr = training.ended(training.start(out, **change))
     (name, value), before = next(iter(change.items())), json.loads((out / "run.json").read_text())
     assert code == 2
-    assert f"changed: {name} {before['recipe'][name]} -> {value}" in said
+    assert f"changed: {name} {before['recipe'][name]} -> {value}" in stderr
 
 
 def test_changed_data_and_tokenizer_are_refused(
@@ -206,9 +206,9 @@ def test_changed_data_and_tokenizer_are_refused(
     text.write_text(training.text.read_text() + "One line more. And another sentence.\n")
     other = type(training).__new__(type(training))
     vars(other).update(vars(training), text=text)
-    code, said = other.ended(other.start(out))
+    code, stderr = other.ended(other.start(out))
     assert code == 2
-    assert f"changed: {text.name}" in said
+    assert f"changed: {text.name}" in stderr
 
 
 @pytest.mark.parametrize("place", ["file", "missing/of/file", "read-only"])
@@ -221,7 +221,7 @@ def test_an_output_that_cannot_be_written_is_an_error_at_once(
     if place == "read-only":
         out = Path("/proc/run")  # nobody may write there, root included
     started = time.monotonic()
-    code, said = training.ended(training.start(out))
+    code, stderr = training.ended(training.start(out))
     assert code == 2
-    assert said.startswith(f"error: cannot write to {out}\n")
+    assert stderr.startswith(f"error: cannot write to {out}\n")
     assert time.monotonic() - started < 15  # of which most is Python's imports

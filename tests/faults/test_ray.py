@@ -127,9 +127,9 @@ class Cluster:
 
     def finish(self, store: Path, *words: Any, module: str = "flaxattn") -> dict[str, Any]:
         """Extract to the end, and see that it went well and that Ray kept quiet."""
-        code, out, said = ended(self.start(store, *words, module=module))
-        assert code == 0, said
-        assert "ray" not in said.lower(), said
+        code, out, stderr = ended(self.start(store, *words, module=module))
+        assert code == 0, stderr
+        assert "ray" not in stderr.lower(), stderr
         return json.loads(out)
 
     def kill(self, number: int, times: int = 1) -> None:
@@ -140,8 +140,8 @@ class Cluster:
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a process that ends by itself."""
-    out, said = process.communicate(timeout=400)
-    return process.returncode, out, said
+    out, stderr = process.communicate(timeout=400)
+    return process.returncode, out, stderr
 
 
 def shards(store: Path) -> list[str]:
@@ -226,8 +226,8 @@ def test_a_machine_that_is_lost_is_no_loss(
     """By default each machine has a worker; the one that is left does the rest."""
     store = tmp_path / "store"
     command = [sys.executable, "-P", "-c", MACHINES, "8", str(store), json.dumps({"num_cpus": 1})]
-    code, out, said = ended(cluster.begin([*command, *cluster.command(store), *ON_RAY[:2]]))
-    assert code == 0, said
+    code, out, stderr = ended(cluster.begin([*command, *cluster.command(store), *ON_RAY[:2]]))
+    assert code == 0, stderr
     assert json.loads(out[out.index("{") :])["written"] == SHARDS
     check_whole(store, undisturbed)
 
@@ -242,8 +242,8 @@ def test_each_worker_has_a_gpu_of_its_own(
     has = json.dumps({"num_cpus": 2, "num_gpus": 2})
     command = [sys.executable, "-P", "-c", MACHINES, str(SHARDS + 1), str(store), has]
     job = [*cluster.command(store, "fragile"), *ON_RAY[:2], "--ray-workers", "3"]
-    code, _, said = ended(cluster.begin([*command, *job]))
-    assert code == 0, said
+    code, _, stderr = ended(cluster.begin([*command, *job]))
+    assert code == 0, stderr
     seen = {path.read_text() for path in devices.iterdir()}
     assert seen and seen <= {"0", "1"}, "a worker that comes up late may find nothing to do"
     check_whole(store, undisturbed)
@@ -257,10 +257,10 @@ def test_told_to_stop_it_exits_as_the_local_engine_does(
     process = cluster.start(store, *ON_RAY)
     wait_for(process, store, 2)
     process.send_signal(signal.SIGTERM)
-    code, out, said = ended(process)
-    assert (code, out) == (75, ""), said
+    code, out, stderr = ended(process)
+    assert (code, out) == (75, ""), stderr
     message = "error: stopped; finished shards are in the store, and the same command continues"
-    assert said.splitlines()[-1] == message
+    assert stderr.splitlines()[-1] == message
     assert not list(store.glob(".ray.*"))
     cluster.finish(store)  # by the local engine
     check_whole(store, undisturbed)
@@ -272,9 +272,9 @@ def test_a_shard_that_ends_every_worker_ends_the_job(
     """Ray itself would try for ever."""
     store = tmp_path / "store"
     cluster.kill(1, times=20)
-    code, out, said = ended(cluster.start(store, *ON_RAY, module="fragile"))
-    assert code == 2 and not out, said
-    lines = said[said.index("error: ") :].splitlines()
+    code, out, stderr = ended(cluster.start(store, *ON_RAY, module="fragile"))
+    assert code == 2 and not out, stderr
+    lines = stderr[stderr.index("error: ") :].splitlines()
     assert lines[0].startswith("error: 5 workers were lost, one after the other, over shards ")
     assert len(lines) == 3
     assert "00001" not in shards(store)

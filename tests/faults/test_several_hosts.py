@@ -39,8 +39,8 @@ def test_two_processes_of_four_devices_lose_what_one_process_loses(
 ) -> None:
     out = tmp_path / "run"
     for process in together(training, out, 2, 4, model_parallel=parallel):
-        code, said = training.ended(process)
-        assert code == 0, said
+        code, stderr = training.ended(process)
+        assert code == 0, stderr
     found, expected = (read_metrics(p / "metrics.jsonl") for p in (out, undisturbed))
     assert [row["step"] for row in found] == [row["step"] for row in expected]
     for mine, theirs in zip(found, expected, strict=True):
@@ -65,13 +65,13 @@ def test_when_one_process_dies_the_others_end_and_a_restart_goes_on(
     code, _ = training.ended(processes[0], 120)
     assert code != 0
     for process in together(training, out, 2, 1):
-        code, said = training.ended(process)
-        assert code == 0, said
+        code, stderr = training.ended(process)
+        assert code == 0, stderr
     assert training.results(out) == training.results(whole)
 
 
 def test_numbers_that_do_not_belong_together(training, tmp_path: Path) -> None:
     process = training.start(tmp_path / "run", "--processes", "2")
-    code, said = training.ended(process)
+    code, stderr = training.ended(process)
     assert code == 2
-    assert said.startswith("error: --coordinator, --processes and --process belong together\n")
+    assert stderr.startswith("error: --coordinator, --processes and --process belong together\n")

@@ -41,14 +41,14 @@ def attention(q, k, v, *, scale=None, **options):
     for b, h, i in np.ndindex(batch, heads, queries):
         group = h // (heads // groups)
         place = i + int(offsets[b])
-        seen = [j for j in range(keys) if allowed(b, h, i, j, place, options)]
-        for j in seen:
+        visible = [j for j in range(keys) if allowed(b, h, i, j, place, options)]
+        for j in visible:
             score = scale * sum(q[b, i, h, d] * k[b, j, group, d] for d in range(depth))
             if cap := options.get("soft_cap"):
                 score = cap * math.tanh(score / cap)
             found["scores"][b, h, i, j] = score + bias_of(b, h, i, j, place, options)
-        one = row([found["scores"][b, h, i, j] for j in seen], seen, place, h, options)
-        for j, weight in zip(seen, one.pop("weights"), strict=True):
+        one = row([found["scores"][b, h, i, j] for j in visible], visible, place, h, options)
+        for j, weight in zip(visible, one.pop("weights"), strict=True):
             found["weights"][b, h, i, j] = weight
             found["received"][b, h, j] += weight
             found["output"][b, i, h] += weight * v[b, j, group]
@@ -87,7 +87,7 @@ def bias_of(b, h, i, j, place, options):
     return np.broadcast_to(np.asarray(bias, np.float64), options["shape"])[b, h, i, j]
 
 
-def row(scores, seen, place, head, options):
+def row(scores, visible, place, head, options):
     """Weights and statistics of one row, from the scores of the keys that it may attend to."""
     sinks = options.get("sinks")
     sink = -np.inf if sinks is None else float(sinks[head])
@@ -104,9 +104,9 @@ def row(scores, seen, place, head, options):
         "lse": lse,
         "entropy": -math.fsum(w * math.log(w) for w in weights if w > 0),
         "max": 0 if best is None else weights[best],
-        "argmax": -1 if best is None else seen[best],
+        "argmax": -1 if best is None else visible[best],
         "max_score": -np.inf if best is None else scores[best],
         "sink": math.exp(sink - lse),
-        "distance": math.fsum(w * abs(place - j) for w, j in zip(weights, seen, strict=True)),
+        "distance": math.fsum(w * abs(place - j) for w, j in zip(weights, visible, strict=True)),
         "sum_sq": math.fsum(w * w for w in weights),
     }

@@ -148,6 +148,6 @@ def labels(
     if head == "CausalLM" or case.architecture.endswith("LMHeadModel"):
         return {"labels": np.where(mask, ids, -100)}
     if head == "ConditionalGeneration":
-        seen = given["decoder_attention_mask"] == 1
-        return {"labels": np.where(seen, np.roll(given["decoder_input_ids"], -1, 1), -100)}
+        attended = given["decoder_attention_mask"] == 1
+        return {"labels": np.where(attended, np.roll(given["decoder_input_ids"], -1, 1), -100)}
     return {}

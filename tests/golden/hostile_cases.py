@@ -109,9 +109,9 @@ def read_config(path: Path) -> Any:
 
 
 def write_generation(folder: Path) -> Path:
-    said = {"num_beams": 4, "eos_token_id": [1, 2], "max_length": 20, "bad_words_ids": [[3]]}
-    said |= {"length_penalty": 1.0, "pad_token_id": 0, "repetition_penalty": 1.0, "top_k": 50}
-    (folder / "generation_config.json").write_text(json.dumps(said))
+    settings = {"num_beams": 4, "eos_token_id": [1, 2], "max_length": 20, "bad_words_ids": [[3]]}
+    settings |= {"length_penalty": 1.0, "pad_token_id": 0, "repetition_penalty": 1.0, "top_k": 50}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
     return folder / "generation_config.json"
 
 
@@ -317,8 +317,8 @@ def read_pronouns(path: Path) -> Any:
 
 def write_saved(folder: Path) -> Path:
     (folder / "a.arrow").write_bytes(table("arrow"))
-    said = {"_data_files": [{"filename": "a.arrow"}], "_fingerprint": "0", "_split": "train"}
-    (folder / "state.json").write_text(json.dumps(said))
+    state = {"_data_files": [{"filename": "a.arrow"}], "_fingerprint": "0", "_split": "train"}
+    (folder / "state.json").write_text(json.dumps(state))
     return folder / "state.json"
 
 
@@ -460,9 +460,9 @@ def read_recipe(path: Path) -> Any:
 
 
 def write_state(folder: Path) -> Path:
-    said = {"level": "head", "layer": 3, "heads": [1], "query": 1, "mass": 90, "side": "encoder"}
-    said |= {"attention": "all", "opacity": "row", "theme": "dark", "unit": "tokens"}
-    (folder / "state.json").write_text(json.dumps(said))
+    state = {"level": "head", "layer": 3, "heads": [1], "query": 1, "mass": 90, "side": "encoder"}
+    state |= {"attention": "all", "opacity": "row", "theme": "dark", "unit": "tokens"}
+    (folder / "state.json").write_text(json.dumps(state))
     return folder / "state.json"
 
 

@@ -162,8 +162,8 @@ def torch_case(case: FamilyCase) -> dict[str, np.ndarray]:
     arrays |= {f"buffer={name}": array for name, array in buffers.items()}
     stored = Stored(case, arrays)
     given = stored.inputs()
-    told = family_case.labels(case, stored.config, given)
-    outputs = torch_outputs(stored, given | told)
+    labels = family_case.labels(case, stored.config, given)
+    outputs = torch_outputs(stored, given | labels)
     for name, array in outputs.items():
         arrays[name] = thinned(name, array, real_places(name, array.shape, given))
     return arrays

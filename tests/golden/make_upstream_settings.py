@@ -22,18 +22,18 @@ from flaxattn.pretrained.model_types import CONFIGS
 
 OUT = Path(__file__).parent / "upstream_settings.json"
 NAMED = re.compile(r"config\.([a-z]\w*)")
-ASKED = re.compile(r"getattr\(\s*(?:self\.)?config,\s*\"(\w+)\"")
+READ = re.compile(r"getattr\(\s*(?:self\.)?config,\s*\"(\w+)\"")
 
 
 def main() -> None:
-    shared = set(ASKED.findall(inspect.getsource(masking_utils))) & {"is_causal"}
+    shared = set(READ.findall(inspect.getsource(masking_utils))) & {"is_causal"}
     found = {}
     for kind in sorted(set(CONFIGS) & set(CONFIG_MAPPING.keys())):
         config = CONFIG_MAPPING[kind]
         name = config.__module__.replace(".configuration_", ".modeling_")
         source = inspect.getsource(importlib.import_module(name))
         values = {n: v for n, v in config().to_dict().items() if not n.startswith("_")}
-        keys = set(NAMED.findall(source)) & set(values) | set(ASKED.findall(source))
+        keys = set(NAMED.findall(source)) & set(values) | set(READ.findall(source))
         keys |= shared if "create_causal_mask" in source else set()
         kept = {n: v for n, v in values.items() if n in keys or v is not None}
         found[kind] = {"defaults": kept, "read": sorted(keys)}

@@ -68,8 +68,8 @@ def store(image: Image.Image, name: str, theme: str) -> None:
     size = path.stat().st_size
     if size > LARGEST:
         raise SystemExit(f"{path.name} has {size} bytes; a golden has at most {LARGEST}.")
-    told = "new" if share is None else f"{share:.2%} of its pixels changed"
-    print(f"{path.name}: {told}, {size / 1e3:.1f} kB")
+    change = "new" if share is None else f"{share:.2%} of its pixels changed"
+    print(f"{path.name}: {change}, {size / 1e3:.1f} kB")
 
 
 def main() -> None:

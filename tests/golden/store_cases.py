@@ -130,9 +130,9 @@ def plan(store: Path, count: int, per_shard: int) -> tuple[list[dict[str, int]],
     """Write the plan of a store; its shards, and the sha256 of the file."""
     cuts = [*range(0, count, per_shard), count]
     shards = [{"start": a, "stop": b} for a, b in itertools.pairwise(cuts)]
-    said = {"texts": count, "model": "random", "capture": {"weights": True}, "shards": shards}
+    metadata = {"texts": count, "model": "random", "capture": {"weights": True}, "shards": shards}
     store.mkdir(parents=True, exist_ok=True)
-    data = json.dumps(said, indent=1).encode()
+    data = json.dumps(metadata, indent=1).encode()
     (store / "plan.json").write_bytes(data)
     return shards, hashlib.sha256(data).hexdigest()
 
@@ -178,13 +178,13 @@ def _plain(rows):
 
 def plainly(trace: Trace) -> list[str]:
     """A trace as something to compare with ==: digests of its arrays, and its text."""
-    told = [repr(_plain(trace.tokens)), repr(_plain(trace.texts)), trace.model]
+    metadata = [repr(_plain(trace.tokens)), repr(_plain(trace.texts)), trace.model]
     digests: dict[str, str] = {}
     for side in ("encoder", "decoder", "cross"):
         if (record := getattr(trace, side)) is not None:
             arrays = {**vars(record), **record.stats}
             digests |= {f"{side}.{n}": _digest(a) for n, a in arrays.items() if np.ndim(a)}
-    return [*told, repr(digests)]
+    return [*metadata, repr(digests)]
 
 
 def _digest(array: np.ndarray) -> str:

@@ -76,8 +76,8 @@ def trace(seed: int = 0, texts: int = 1) -> Trace:
     )
     special = np.array([[token.startswith("[") for token in TOKENS]] * texts)
     segments = np.array([[int(i > TOKENS.index("[SEP]")) for i in range(length)]] * texts)
-    said = {"special": special, "segments": segments, "model": "random"}
-    return Trace(encoder=record, tokens=[TOKENS] * texts, **said)
+    metadata = {"special": special, "segments": segments, "model": "random"}
+    return Trace(encoder=record, tokens=[TOKENS] * texts, **metadata)
 
 
 def compared(folder: Path) -> Path:
@@ -101,10 +101,10 @@ def gold(folder: Path) -> Path:
 
 def profile(folder: Path) -> Path:
     """The page of a head in a report, with examples of its claim."""
-    seen = trace()
+    shown = trace()
     pairs = [GoldPair((query, query), ((key, key),)) for query, key in PAIRS["subject"]]
-    assert seen.encoder is not None
-    hits = judged_pairs(pairs, seen.encoder)
+    assert shown.encoder is not None
+    hits = judged_pairs(pairs, shown.encoder)
     found = GoldPairs("subject", "each word and its subject", STRONGEST, pairs, hits)
     numbers = np.random.default_rng(5).uniform(0, 6, (3, 4)).round(2)
     claimed = [Claim("subject", 1, 2, 5.0, "p 0.001", texts=(TopText(0, 9.0),))]
@@ -122,7 +122,7 @@ def profile(folder: Path) -> Path:
     )
     by_side = {"encoder": Numbers((0, 1, 2), (0, 1, 2, 3), {"subject": numbers})}
     report = EvidenceReport("Roles", "model", "Of 20 texts.", by_side, "score", heads=heads)
-    page = evidence_page(report, claimed, [0], [seen], lambda *_: {"encoder": [found]})
+    page = evidence_page(report, claimed, [0], [shown], lambda *_: {"encoder": [found]})
     return page.save(folder / "profile.html")
 
 
@@ -131,7 +131,7 @@ def predicted(folder: Path) -> Path:
     rng, length = np.random.default_rng(6), len(TOKENS)
     ids = np.arange(length)[None]
     likeliest = np.log(np.sort(rng.dirichlet(np.ones(5), (1, length)), -1)[..., ::-1][..., :3])
-    said = Predictions(
+    predictions = Predictions(
         [[*TOKENS[1:], TOKENS[0]]],
         [[TOKENS[1:4]] * length],
         ids=ids,
@@ -148,7 +148,7 @@ def predicted(folder: Path) -> Path:
     weights = np.tril(shares(2 * rng.normal(size=(3, 1, 4, length, length))))
     weights /= weights.sum(-1, keepdims=True)
     made = Trace.from_arrays(tokens=[TOKENS], decoder_weights=weights, decoder_tokens=[TOKENS])
-    read = Trace(**{**vars(made), "predictions": said, "decoder_tokens": ()})
+    read = Trace(**{**vars(made), "predictions": predictions, "decoder_tokens": ()})
     return trace_views.head_view(read, 0).save(folder / "predicted.html")
 
 

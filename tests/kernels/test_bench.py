@@ -119,12 +119,12 @@ def test_the_file_stays_as_it_was_when_writing_fails(tmp_path):
 
 
 def test_every_piece_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
-    seen, out = [], tmp_path / "bench.json"
+    written, out = [], tmp_path / "bench.json"
 
     def measured(case, arguments, cotangent, request, mode, turns, torch, roof, without):
         if out.exists():
-            seen.append([row["request"] for row in json.loads(out.read_text())["rows"]])
-        if len(seen) == 2:
+            written.append([row["request"] for row in json.loads(out.read_text())["rows"]])
+        if len(written) == 2:
             raise KeyboardInterrupt
         about = {"case": case.name, "dtype": "float32", "shape": {}, "name": "any"}
         return [about | {"request": request, "mode": mode, "note": "none"}]
@@ -135,7 +135,7 @@ def test_every_piece_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         bench.measure(settings, out, lambda text: None)
     document = json.loads(out.read_text())
-    assert seen == [["nothing"], ["nothing", "received"]]
+    assert written == [["nothing"], ["nothing", "received"]]
     assert [row["request"] for row in document["rows"]] == ["nothing", "received"]
     assert len(document["targets"]) == 17
 

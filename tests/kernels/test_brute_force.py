@@ -65,24 +65,24 @@ class Situation:
     def calls(self):
         """Options for the package and for the oracle."""
         rng, given = np.random.default_rng(3), dict(self.options)
-        told = {"shape": (2, 4, self.queries, self.keys)} | given
-        told["offset"] = told.pop("query_offset", 0)
+        options = {"shape": (2, 4, self.queries, self.keys)} | given
+        options["offset"] = options.pop("query_offset", 0)
         if self.padding:
-            given["mask"] = told["mask"] = np.arange(self.keys)[None] < [[self.keys], [5]]
+            given["mask"] = options["mask"] = np.arange(self.keys)[None] < [[self.keys], [5]]
         if self.masked:
-            mask = rng.random(told["shape"]) < 0.6
+            mask = rng.random(options["shape"]) < 0.6
             mask[:, :, 3] = False
-            given["mask"] = told["mask"] = mask
+            given["mask"] = options["mask"] = mask
         if self.segments:
             ids = tuple(np.stack([np.arange(n) // 4] * 2) for n in (self.queries, self.keys))
-            given["segment_ids"], told["segments"] = ids, ids
-        if told.get("window") == 9:
-            told["window"] = (9, 9)
-        if told.get("bias") is alibi:
-            told["bias"] = lambda i, j: -SLOPES * abs(i - j)
+            given["segment_ids"], options["segments"] = ids, ids
+        if options.get("window") == 9:
+            options["window"] = (9, 9)
+        if options.get("bias") is alibi:
+            options["bias"] = lambda i, j: -SLOPES * abs(i - j)
         if "query_offset" in given and not isinstance(given["query_offset"], int):
             given["query_offset"] = jnp.asarray(given["query_offset"], jnp.int32)
-        return given, told
+        return given, options
 
 
 SINKS = np.array([0.5, -1.0, 2.0, 0.0])
@@ -121,17 +121,17 @@ def run(situation, implementation, capture):
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_every_number_is_that_of_the_loops(situation, implementation):
     with jax.enable_x64(True):
-        output, seen = run(situation, implementation, Capture(True, True, stats=ROWS))
+        output, captured = run(situation, implementation, Capture(True, True, stats=ROWS))
         _, bare = run(situation, implementation, Capture(stats=ROWS))
         _, some = run(situation, implementation, Capture(stats=ROWS, heads=(3, 1)))
-    _, told = situation.calls()
-    truth = brute_force.attention(*situation.arrays(), **told)
+    _, options = situation.calls()
+    truth = brute_force.attention(*situation.arrays(), **options)
     np.testing.assert_allclose(output, truth["output"], atol=1e-12)
     # Weights and scores are float32 by contract.
-    np.testing.assert_allclose(seen.weights, truth["weights"], atol=1e-7)
-    np.testing.assert_allclose(seen.scores, truth["scores"], atol=1e-6)
+    np.testing.assert_allclose(captured.weights, truth["weights"], atol=1e-7)
+    np.testing.assert_allclose(captured.scores, truth["scores"], atol=1e-6)
     for name in ROWS:
-        np.testing.assert_allclose(seen.stats[name], truth[name], atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(captured.stats[name], truth[name], atol=1e-11, err_msg=name)
         np.testing.assert_allclose(bare.stats[name], truth[name], atol=1e-11, err_msg=name)
         np.testing.assert_allclose(
             some.stats[name], truth[name][:, [3, 1]], atol=1e-11, err_msg=name
@@ -143,17 +143,17 @@ def test_every_number_is_that_of_the_loops(situation, implementation):
 def test_pairs_are_entries_of_the_weights(situation):
     rng = np.random.default_rng(0)
     pairs = np.stack([rng.integers(-1, n, (2, 20)) for n in (situation.queries, situation.keys)], 2)
-    given, told = situation.calls()
+    given, fixed = situation.calls()
     with jax.enable_x64(True):
         labels = Labels(pairs=jnp.asarray(pairs, jnp.int32))
         options = {"capture": Capture(stats=("pairs",), heads=(2, 0)), "labels": labels}
         attend = jax.jit(functools.partial(door.attention, **given, **options))
-        _, seen = attend(*situation.arrays())
-    weights = brute_force.attention(*situation.arrays(), **told)["weights"]
+        _, captured = attend(*situation.arrays())
+    weights = brute_force.attention(*situation.arrays(), **fixed)["weights"]
     for b, p in np.ndindex(2, 20):
         i, j = pairs[b, p]
         truth = weights[b, :, i, j] if min(i, j) >= 0 else np.zeros(4)
-        np.testing.assert_allclose(seen.stats["pairs"][b, :, p], truth[[2, 0]], atol=1e-11)
+        np.testing.assert_allclose(captured.stats["pairs"][b, :, p], truth[[2, 0]], atol=1e-11)
 
 
 @pytest.mark.few("causal window", "each offset")
@@ -162,10 +162,10 @@ def test_captured_windows_are_parts_of_the_weights(situation):
     window = (situation.queries // 3, situation.queries), (1, situation.keys // 2 + 1)
     capture = Capture(weights=True, query_window=window[0], key_window=window[1])
     with jax.enable_x64(True):
-        _, seen = run(situation, "xla", capture)
+        _, captured = run(situation, "xla", capture)
         _, whole = run(situation, "reference", Capture(weights=True))
     np.testing.assert_allclose(
-        seen.weights, whole.weights[:, :, slice(*window[0]), slice(*window[1])], atol=1e-7
+        captured.weights, whole.weights[:, :, slice(*window[0]), slice(*window[1])], atol=1e-7
     )
 
 
@@ -184,18 +184,18 @@ def total(found):
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize("situation", SHORT, ids=lambda one: one.name)
 def test_gradients_are_the_differences_of_the_loops(situation, implementation):
-    given, told = situation.calls()
+    given, options = situation.calls()
     arrays = situation.arrays()
     if "sinks" in given:
         arrays.append(given.pop("sinks"))
 
     def traced(*arrays):
         more = {"sinks": arrays[3]} if len(arrays) > 3 else {}
-        output, seen = door.attention(
+        output, captured = door.attention(
             *arrays[:3], **given, **more, capture=Capture(stats=ROWS), implementation=implementation
         )
         result = 0.0
-        for name, x in (("output", output), *seen.stats.items()):
+        for name, x in (("output", output), *captured.stats.items()):
             if name != "argmax":
                 pattern = jnp.cos(jnp.arange(x.size, dtype=x.dtype).reshape(x.shape) * 0.7)
                 result += (jnp.where(jnp.isfinite(x), x, 0) * pattern).sum()
@@ -213,7 +213,7 @@ def test_gradients_are_the_differences_of_the_loops(situation, implementation):
             moved = list(arrays)
             moved[number] = array + sign * step * direction
             more = {"sinks": moved[3]} if len(moved) > 3 else {}
-            ends.append(total(brute_force.attention(*moved[:3], **told | more)))
+            ends.append(total(brute_force.attention(*moved[:3], **options | more)))
         truth = (ends[0] - ends[1]) / (2 * step)
         np.testing.assert_allclose((grad * direction).sum(), truth, rtol=1e-6, atol=1e-7)
 

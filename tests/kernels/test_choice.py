@@ -39,7 +39,7 @@ def stats(*names):
 
 
 @pytest.mark.parametrize(
-    ("device", "asked", "name"),
+    ("device", "requested", "name"),
     [
         (CPU, call(), "xla"),
         (CPU, call(stats("entropy")), "xla"),
@@ -61,12 +61,12 @@ def stats(*names):
         (RADEON, call(), "xla"),
     ],
 )
-def test_device_and_request_decide(device, asked, name):
-    assert choice.choose(asked, device).name == name
+def test_device_and_request_decide(device, requested, name):
+    assert choice.choose(requested, device).name == name
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("requested", "reason"),
     [
         (call(dtype="float32"), "cuDNN takes bfloat16 and float16, not float32"),
         (call(Capture(weights=True)), "cuDNN returns neither weights nor scores"),
@@ -88,8 +88,8 @@ def test_device_and_request_decide(device, asked, name):
         (call(scale=jnp.float32(2)), "cuDNN takes a scale known when traced only"),
     ],
 )
-def test_a_better_one_that_is_passed_over_has_a_reason(asked, reason):
-    assert choice.choose(asked, AMPERE) == ("xla", {"cudnn": reason})
+def test_a_better_one_that_is_passed_over_has_a_reason(requested, reason):
+    assert choice.choose(requested, AMPERE) == ("xla", {"cudnn": reason})
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_the_choice_follows_the_mesh():
     mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=kind)
     shape = jax.ShapeDtypeStruct(Q.shape, Q.dtype)
     with jax.sharding.use_abstract_mesh(mesh):
-        _, seen = jax.eval_shape(door.attention, shape, shape, shape)
-    assert seen.implementation == "tpu"
+        _, captured = jax.eval_shape(door.attention, shape, shape, shape)
+    assert captured.implementation == "tpu"
 
 
 @pytest.mark.slow
@@ -222,8 +222,8 @@ def test_implementations_are_listed_and_none_chooses():
     assert list(listed) == list(choice.NAMES)
     assert [name for name, reason in listed.items() if reason is None] == ["xla", "reference"]
     labels = Labels(key_class=jnp.ones((2, 16), jnp.int32))
-    _, seen = door.attention(Q, Q, Q, labels=labels, capture=stats(CLASS))
-    assert seen.implementation == "xla"
+    _, captured = door.attention(Q, Q, Q, labels=labels, capture=stats(CLASS))
+    assert captured.implementation == "xla"
     assert {"mosaic_gpu", "tpu", "cudnn"} == set(FUSED)
     assert str(HOPPER) == "NVIDIA H200 (compute capability 9.0)"
     assert str(RADEON) == "AMD Instinct MI300X"

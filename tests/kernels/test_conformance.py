@@ -119,8 +119,8 @@ OPTIONS = ("window", "soft_cap", "query_offset")
 
 def plain_arguments(arguments):
     """What `plain` takes; without garbage."""
-    wanted = ("q", "k", "v", "mask", "bias", "segment_ids", "sinks")
-    arrays = {name: arguments[name] for name in wanted if name in arguments}
+    expected = ("q", "k", "v", "mask", "bias", "segment_ids", "sinks")
+    arrays = {name: arguments[name] for name in expected if name in arguments}
     for name in "kv":
         arrays[name] = jnp.where(jnp.isfinite(arrays[name]), arrays[name], 0)
     return arrays
@@ -150,7 +150,7 @@ def total_of(output, stats):
     return total
 
 
-def plain_gradients(arguments, asked=()):
+def plain_gradients(arguments, requested=()):
     """Gradients of `total_of` through `plain`, of all its statistics or of those named."""
     arrays = plain_arguments(arguments)
     names = [name for name in ("q", "k", "v", "bias", "sinks") if name in arrays]
@@ -161,7 +161,7 @@ def plain_gradients(arguments, asked=()):
 
     def loss(arrays):
         output, _, _, stats = plain(**arrays, **options)
-        return total_of(output, {name: stats[name] for name in asked or stats})
+        return total_of(output, {name: stats[name] for name in requested or stats})
 
     compiled = jax.jit(jax.grad(loss), compiler_options=QUICK)
     return compiled({name: arrays[name] for name in names})
@@ -174,13 +174,13 @@ def measure(arguments, implementation, capture=cases.EVERYTHING):
     function = attend(implementation)
 
     def loss(arrays):
-        output, seen = function(Call(**arrays, **fixed, capture=capture))
-        return total_of(output, seen.stats), (output, seen)
+        output, captured = function(Call(**arrays, **fixed, capture=capture))
+        return total_of(output, captured.stats), (output, captured)
 
     options = None if implementation == "xla" else QUICK
     compiled = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=options)
-    (_, (output, seen)), gradients = compiled({name: arguments[name] for name in names})
-    return jax.tree.map(np.asarray, (output, seen, gradients))
+    (_, (output, captured)), gradients = compiled({name: arguments[name] for name in names})
+    return jax.tree.map(np.asarray, (output, captured, gradients))
 
 
 @functools.cache
@@ -245,13 +245,13 @@ def test_output_and_captures_in_float32(implementation, name):
     check_statistics(record, expected, slack)
 
 
-def check_statistics(seen, expected, slack):
+def check_statistics(captured, expected, slack):
     """Statistics are as good as scores with an error of ``slack``."""
-    assert list(seen.stats) == list(expected.stats)
+    assert list(captured.stats) == list(expected.stats)
     queries, keys = expected.scores.shape[2:]
     scale = {"distance": max(queries, keys), "received": queries, "entropy": 10}
     scale["entropy in segment"] = scale["entropy"]
-    for key, value in seen.stats.items():
+    for key, value in captured.stats.items():
         if key == cases.STRONGEST.name:
             check_same_scores(value, expected.stats[key], expected.scores, slack)
         elif value.dtype == np.int32:
@@ -398,17 +398,17 @@ def test_cudnn_on_the_gpu(dtype, name):
 def check_cudnn(dtype, name):
     """Output, log-sum-exp, entropy and gradients with half-precision inputs."""
     arguments = cases.case(name).arguments(dtype)
-    output, seen, found = measure(arguments, "cudnn", OF_CUDNN)
+    output, captured, found = measure(arguments, "cudnn", OF_CUDNN)
     exact = dict(arguments)
     with jax.enable_x64(True):
         for key in "qkv":
             exact[key] = jnp.asarray(np.asarray(exact[key], np.float64))
         expected_output, expected, slopes = measure(exact, "reference", OF_CUDNN)
     plain_output, _, _, plain_stats = run_plain(arguments)
-    assert (output.dtype, seen.implementation) == (dtype, "cudnn")
+    assert (output.dtype, captured.implementation) == (dtype, "cudnn")
     unit = float(jnp.finfo(dtype).eps)
     assert error(output, expected_output) <= 2 * error(plain_output, expected_output) + unit
-    for key, value in seen.stats.items():
+    for key, value in captured.stats.items():
         allowed = 2 * error(plain_stats[key], expected.stats[key]) + 1e-4
         assert error(value, expected.stats[key]) <= allowed, key
     comparable = plain_gradients(arguments, OF_CUDNN.keys)
@@ -487,8 +487,8 @@ def test_captures_of_some_heads_are_those_heads(implementation):
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "uint8"])
 def test_weights_come_in_the_dtype_asked(implementation, dtype, name):
-    _, seen = run(name, implementation, Capture(weights=True, dtype=dtype))
-    assert seen.weights.dtype == dtype
+    _, captured = run(name, implementation, Capture(weights=True, dtype=dtype))
+    assert captured.weights.dtype == dtype
     step = {"float32": 1e-6, "bfloat16": 2**-9, "float16": 2**-12, "uint8": 0.5001 / 255}[dtype]
-    weights = np.asarray(seen.weights, np.float64) / (255 if dtype == "uint8" else 1)
+    weights = np.asarray(captured.weights, np.float64) / (255 if dtype == "uint8" else 1)
     assert error(weights, truth(name)[1].weights) <= step

@@ -20,7 +20,7 @@ from flaxattn.kernels.contract import Capture, Labels, Sieve
 CLASSES = tuple(Sieve(f"class {bit}", key_class=bit) for bit in range(2))
 # What is compared has to be right, not fast.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-ASKED = Capture(stats=("lse", "entropy", *CLASSES))
+CAPTURE = Capture(stats=("lse", "entropy", *CLASSES))
 
 
 def in_xla(q, k, v, lengths, scale, causal, lse):
@@ -41,14 +41,14 @@ def in_xla(q, k, v, lengths, scale, causal, lse):
     if not lse:
         return output, None
     positions = jnp.arange(k.shape[1])
-    seen = jnp.ones((q.shape[1], k.shape[1]), bool)[None, None]
+    visible = jnp.ones((q.shape[1], k.shape[1]), bool)[None, None]
     if causal:
-        seen = (positions[None] <= positions[:, None])[None, None]
+        visible = (positions[None] <= positions[:, None])[None, None]
     if lengths is not None:
-        seen = seen & (positions[None] < lengths[:, None])[:, None, None]
+        visible = visible & (positions[None] < lengths[:, None])[:, None, None]
     k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
     scores = scale * jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
-    total = jax.nn.logsumexp(jnp.where(seen, scores, -jnp.inf), axis=-1)
+    total = jax.nn.logsumexp(jnp.where(visible, scores, -jnp.inf), axis=-1)
     return output, jax.lax.stop_gradient(total)
 
 
@@ -57,7 +57,7 @@ def without_a_gpu(monkeypatch):
     monkeypatch.setattr(cudnn, "_run", in_xla)
 
 
-def make(case, dtype="float32", capture=ASKED):
+def make(case, dtype="float32", capture=CAPTURE):
     """A checked call; float32 shows the algebra, cuDNN itself takes half precision."""
     arguments = case.arguments(dtype)
     keys = arguments["k"].shape[:2]
@@ -69,12 +69,12 @@ def run(attend, call):
     """Output, statistics, and the gradients of a number that depends on all of them."""
 
     def total(q, k, v):
-        output, seen = attend(call._replace(q=q, k=k, v=v))
-        leaves = [output, *(seen.stats[name] for name in call.capture.keys)]
+        output, captured = attend(call._replace(q=q, k=k, v=v))
+        leaves = [output, *(captured.stats[name] for name in call.capture.keys)]
         draw = jax.random.split(jax.random.key(2), len(leaves))
         finite = [jnp.where(jnp.isfinite(x), x, 0) for x in leaves]
         parts = [jax.random.normal(key, x.shape) * x for key, x in zip(draw, finite, strict=True)]
-        return sum(part.sum() for part in parts), (output, seen.stats)
+        return sum(part.sum() for part in parts), (output, captured.stats)
 
     slopes = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True), compiler_options=QUICK)
     gradients, results = slopes(call.q, call.k, call.v)
@@ -84,10 +84,10 @@ def run(attend, call):
 def agree(call):
     """Compares everything with the reference."""
     output, stats, gradients = run(cudnn.attend, call)
-    expected, wanted, slopes = run(plain, call)
+    expected, target, slopes = run(plain, call)
     np.testing.assert_allclose(output, expected, rtol=2e-5, atol=2e-6)
-    assert list(stats) == list(wanted)
-    for name, stat in wanted.items():
+    assert list(stats) == list(target)
+    for name, stat in target.items():
         np.testing.assert_allclose(stats[name], stat, rtol=2e-5, atol=2e-5, err_msg=name)
     for name, one, other in zip("qkv", gradients, slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -135,31 +135,31 @@ def test_garbage_reaches_those_who_may_see_it_and_nobody_else():
     call = make(Case("causal", 6, depth=16, causal=True))
     k, v = call.k.at[0, 3, 1].set(jnp.nan), call.v.at[1, 4, 0].set(jnp.inf)
     run = jax.jit(lambda k, v: cudnn.attend(call._replace(k=k, v=v)))
-    (output, seen), (clean, wanted) = run(k, v), run(call.k, call.v)
+    (output, captured), (clean, expected) = run(k, v), run(call.k, call.v)
     spoiled = np.zeros((2, 6, 3), bool)
     spoiled[0, 3:, 1] = spoiled[1, 4:, 0] = True
     assert (np.isnan(output).all(axis=-1) == spoiled).all()
     np.testing.assert_array_equal(output[~spoiled], clean[~spoiled])
-    for name, stat in seen.stats.items():
+    for name, stat in captured.stats.items():
         assert (np.isnan(stat) == spoiled.swapaxes(1, 2)).all(), name
         kept = ~spoiled.swapaxes(1, 2)
-        np.testing.assert_array_equal(stat[kept], wanted.stats[name][kept])
+        np.testing.assert_array_equal(stat[kept], expected.stats[name][kept])
 
 
 @pytest.mark.slow
 def test_half_precision_costs_the_rounding_of_the_output():
     call = make(Case("half", 40, depth=32, padding=True), "bfloat16")
     assert cudnn.refusal(call) is None
-    output, seen = jax.jit(lambda: cudnn.attend(call))()
-    _, wanted = plain(call)
+    output, captured = jax.jit(lambda: cudnn.attend(call))()
+    _, expected = plain(call)
     assert output.dtype == jnp.bfloat16
-    np.testing.assert_allclose(seen.stats["lse"], wanted.stats["lse"], atol=1e-4)
+    np.testing.assert_allclose(captured.stats["lse"], expected.stats["lse"], atol=1e-4)
     for sieve in CLASSES:
-        assert seen.stats[sieve.name].dtype == jnp.float32
+        assert captured.stats[sieve.name].dtype == jnp.float32
         np.testing.assert_allclose(
-            seen.stats[sieve.name], wanted.stats[sieve.name], rtol=0.02, atol=1e-3
+            captured.stats[sieve.name], expected.stats[sieve.name], rtol=0.02, atol=1e-3
         )
-    np.testing.assert_allclose(seen.stats["entropy"], wanted.stats["entropy"], atol=0.05)
+    np.testing.assert_allclose(captured.stats["entropy"], expected.stats["entropy"], atol=0.05)
 
 
 def test_calls_are_few(monkeypatch):
@@ -174,7 +174,7 @@ def test_calls_are_few(monkeypatch):
         (64, Capture(), [64]),
         (64, Capture(stats=CLASSES), [72]),
         (64, Capture(stats=("entropy",)), [128]),
-        (64, ASKED, [72, 72]),
+        (64, CAPTURE, [72, 72]),
         (128, Capture(stats=CLASSES), [128, 128]),
     ):
         widths.clear()
@@ -192,7 +192,7 @@ def test_some_heads_under_vmap_and_jit():
         return cudnn.attend(call._replace(q=q))[1].stats
 
     stats = jax.jit(jax.vmap(stats_of))(jnp.stack([call.q, 2 * call.q]))
-    _, wanted = plain(call)
-    for name, stat in wanted.stats.items():
+    _, expected = plain(call)
+    for name, stat in expected.stats.items():
         assert stats[name].shape == (2, 3, 2, 3)
         np.testing.assert_allclose(stats[name][0], stat, rtol=2e-5, atol=2e-5)

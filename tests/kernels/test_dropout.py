@@ -86,8 +86,8 @@ def test_kept_weights_grow_and_captures_do_not_change():
     q, k, v = identity_inputs()
     capture = Capture(weights=True, stats=("max", "sum_sq"))
     without, plain = attention(q, k, v, capture=capture)
-    output, seen = attention(q, k, v, dropout=Dropout(0.2, KEY), capture=capture)
-    jax.tree.map(np.testing.assert_array_equal, seen, plain)
+    output, captured = attention(q, k, v, dropout=Dropout(0.2, KEY), capture=capture)
+    jax.tree.map(np.testing.assert_array_equal, captured, plain)
     keep = np.swapaxes(keep_mask(Dropout(0.2, KEY), (2, 3, 100, 100)), 1, 2)
     np.testing.assert_allclose(output, np.where(keep, without / 0.8, 0), rtol=1e-5, atol=1e-7)
 

@@ -90,13 +90,13 @@ def entry(document, name):
     return next(each for each in document["stages"] if each["name"] == name)
 
 
-def order(said):
+def order(printed):
     """Names of stages in the order in which they ended."""
-    return [line.split(" s  ")[1].split(":")[0] for line in said.splitlines() if " s  " in line]
+    return [line.split(" s  ")[1].split(":")[0] for line in printed.splitlines() if " s  " in line]
 
 
 def test_all_stages_pass(hour, tmp_path):
-    code, document, said = hour(plan([stage("one"), stage("two")], [timing("rows", row())]))
+    code, document, messages = hour(plan([stage("one"), stage("two")], [timing("rows", row())]))
     assert code == 0
     assert {each["status"] for each in document["stages"]} == {"passed"}
     assert [each["name"] for each in document["stages"]] == [
@@ -109,8 +109,8 @@ def test_all_stages_pass(hour, tmp_path):
     assert entry(document, "one")["output"] == ["fine"]
     assert len(document["targets"]) == 17
     trusted = "trust mosaic_gpu: primitives (2) and groups of tests (1) passed, all there are"
-    assert document["trust"] == trusted == said.splitlines()[-1]
-    assert "gpu.json" in said.splitlines()[0] and "20 minutes" in said.splitlines()[0]
+    assert document["trust"] == trusted == messages.splitlines()[-1]
+    assert "gpu.json" in messages.splitlines()[0] and "20 minutes" in messages.splitlines()[0]
     assert os.listdir(tmp_path) == ["gpu.json"]
 
 
@@ -125,14 +125,14 @@ def test_all_stages_pass(hour, tmp_path):
 def test_a_stage_that_does_not_pass_costs_itself_only(hour, code, status, reason, output):
     bad = stage("bad", code, seconds=1)
     began = time.monotonic()
-    status_of_all, document, said = hour(plan([bad, stage("good")], [timing("rows", row())]))
+    status_of_all, document, messages = hour(plan([bad, stage("good")], [timing("rows", row())]))
     assert time.monotonic() - began < 20
     assert status_of_all == 1
     found = entry(document, "bad")
     assert (found["status"], found["reason"]) == (status, reason)
     assert output in found["output"]
     assert [each["name"] for each in document["stages"] if each["status"] != "passed"] == ["bad"]
-    assert f"  {status}: bad: {reason}" in said
+    assert f"  {status}: bad: {reason}" in messages
     assert document["trust"].startswith("trust cudnn: mosaic_gpu ")
     assert "in 'bad'" in document["trust"]
 
@@ -210,26 +210,26 @@ def test_the_record_is_on_disk_while_a_stage_hangs(tmp_path):
 def test_when_the_time_is_over_the_rest_is_not_reached(hour):
     slow = [stage(f"slow {number}", "import time; time.sleep(0.8)") for number in range(9)]
     began = time.monotonic()
-    code, document, said = hour(plan(slow), minutes=2 / 60)
+    code, document, messages = hour(plan(slow), minutes=2 / 60)
     assert code == 1 and time.monotonic() - began < 10
     states = [each["status"] for each in document["stages"]]
     assert "passed" in states and "not reached" in states
     assert set(states) == {"passed", "not reached"}
     assert "not reached" in document["trust"] or "not tested" in document["trust"]
-    assert said.splitlines()[-1] == document["trust"]
+    assert messages.splitlines()[-1] == document["trust"]
 
 
 @pytest.mark.slow
 def test_checks_leave_time_for_the_timings_and_go_on_after_them(hour, monkeypatch):
     slow = [stage(f"slow {number}", "import time; time.sleep(0.6)") for number in range(4)]
-    code, document, said = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
-    assert (code, order(said)[-1]) == (0, "rows")
+    code, document, messages = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
+    assert (code, order(messages)[-1]) == (0, "rows")
     monkeypatch.setattr(first_hour, "BEFORE_TIMING", 0.06)
-    code, document, said = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
+    code, document, messages = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
     assert code == 0
-    assert order(said)[:3] == ["device", "list of tests", "slow 0"]
-    assert order(said).index("rows") < order(said).index("slow 3")
-    assert len(document["stages"]) == len(order(said)) == 10
+    assert order(messages)[:3] == ["device", "list of tests", "slow 0"]
+    assert order(messages).index("rows") < order(messages).index("slow 3")
+    assert len(document["stages"]) == len(order(messages)) == 10
 
 
 @pytest.mark.slow
@@ -258,14 +258,14 @@ def test_a_timing_that_hangs_is_made_without_the_kernel(hour):
         )
         for number in range(3)
     ]
-    code, document, said = hour(plan(timings=rows))
+    code, document, messages = hour(plan(timings=rows))
     assert code == 1
     # Once one has hung, what works comes first.
-    assert order(said)[5:] == [
+    assert order(messages)[5:] == [
         *("rows 0", "rows 0, without", "rows 1, without", "rows 2, without", "rows 1", "rows 2")
     ]
     assert entry(document, "rows 2, without")["status"] == "passed"
-    assert "| BERT-base | nothing | forward | 0.200 |" in said
+    assert "| BERT-base | nothing | forward | 0.200 |" in messages
     assert document["trust"].startswith("trust cudnn: mosaic_gpu hung in 'rows 0'")
 
 
@@ -274,11 +274,11 @@ def test_timings_without_a_kernel_come_first_where_it_hung_before(hour):
     without = timing("rows, without", row("x"), about=())
     rows = [timing("rows", code=HANG, seconds=1, instead=without)]
     stages = [stage("bad", HANG, seconds=1)]
-    _, document, said = hour(plan(stages, rows))
-    assert order(said)[-2:] == ["rows, without", "rows"]
+    _, document, messages = hour(plan(stages, rows))
+    assert order(messages)[-2:] == ["rows, without", "rows"]
     # What was measured in its place is not measured again either.
-    _, document, said = hour(plan(stages, rows), resume=True)
-    assert order(said) == ["device", "bad", "rows"]
+    _, document, messages = hour(plan(stages, rows), resume=True)
+    assert order(messages) == ["device", "bad", "rows"]
     assert entry(document, "rows, without")["status"] == "passed"
 
 
@@ -335,10 +335,10 @@ def test_resuming_repeats_what_passed_elsewhere(hour, tmp_path, monkeypatch, cha
 def test_without_a_device_nothing_else_runs_and_earlier_results_stay(hour, tmp_path):
     assert hour(plan([stage("one")]))[0] == 0
     before = (tmp_path / "gpu.json").read_text()
-    code, document, said = hour(plan([stage("one")], device=FAIL), resume=True)
+    code, document, messages = hour(plan([stage("one")], device=FAIL), resume=True)
     assert code == 1
     assert json.loads(before) == document
-    assert "no device to run on" in said
+    assert "no device to run on" in messages
     code, document, _ = hour(plan([stage("one")], device=FAIL))
     assert entry(document, "one")["status"] == "not reached"
     assert document["trust"].startswith("trust none of the implementations: ")
@@ -480,10 +480,10 @@ def test_the_tables_are_markdown():
 
 
 def test_show_prints_the_summary_again(hour, tmp_path, capsys):
-    _, _, said = hour(plan([stage("one")]))
+    _, _, messages = hour(plan([stage("one")]))
     out = tmp_path / "gpu.json"
     assert first_hour.main(["--show", "--out", str(out)]) == 0
-    assert capsys.readouterr().out.strip() == said[said.index("flaxattn 0") :].strip()
+    assert capsys.readouterr().out.strip() == messages[messages.index("flaxattn 0") :].strip()
     with pytest.raises(SystemExit):
         first_hour.main(["--show", "--out", str(tmp_path / "none.json")])
     assert "cannot read" in capsys.readouterr().err

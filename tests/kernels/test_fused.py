@@ -274,19 +274,19 @@ def measure(name, run, capture):
     fixed = {key: value for key, value in arguments.items() if key not in names}
 
     def loss(arrays):
-        output, seen = run(Call(**arrays, **fixed, capture=capture))
-        leaves = (output, seen.weights, seen.scores, *seen.stats.values())
+        output, captured = run(Call(**arrays, **fixed, capture=capture))
+        leaves = (output, captured.weights, captured.scores, *captured.stats.values())
         floats = [x for x in leaves if x is not None and x.dtype == jnp.float32]
         finite = (jnp.where(jnp.isfinite(x), x, 0) for x in floats)
         total = sum(
             jnp.sum(x * jnp.cos(jnp.arange(x.size, dtype=x.dtype) * 0.7).reshape(x.shape))
             for x in finite
         )
-        return total, (output, seen)
+        return total, (output, captured)
 
     compiled = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=QUICK)
-    (_, (output, seen)), grads = compiled({key: arguments[key] for key in names})
-    return output, seen, grads
+    (_, (output, captured)), grads = compiled({key: arguments[key] for key in names})
+    return output, captured, grads
 
 
 def agree(found, expected, tolerance):

@@ -27,8 +27,10 @@ STEP = 1e-5
 
 def results(arrays, fixed, implementation):
     """One number for the output and for every statistic: [R], ordered as RESULTS."""
-    output, seen = door.attention(**arrays, **fixed, capture=CAPTURE, implementation=implementation)
-    named = {**seen.stats, "output": output}
+    output, captured = door.attention(
+        **arrays, **fixed, capture=CAPTURE, implementation=implementation
+    )
+    named = {**captured.stats, "output": output}
     flat = [named[name].ravel() for name in RESULTS]
     return jnp.stack([x @ jnp.cos(jnp.arange(x.size, dtype=x.dtype)) for x in flat])
 
@@ -74,7 +76,7 @@ def grad_of(name, bias, implementation, **options):
 
     def value(bias):
         q = jnp.zeros((1, bias.shape[2], 1, 4))
-        _, seen = door.attention(
+        _, captured = door.attention(
             q,
             q,
             q,
@@ -84,7 +86,7 @@ def grad_of(name, bias, implementation, **options):
             **options,
         )
         key = "topk_weights" if name.startswith("topk") else name
-        return seen.stats[key][0, 0, 0].sum()
+        return captured.stats[key][0, 0, 0].sum()
 
     return np.asarray(jax.jit(jax.grad(value))(bias))[0, 0, 0]
 

@@ -59,8 +59,10 @@ def test_statistics_need_no_square_buffer():
 @pytest.mark.slow
 def test_their_gradients_need_no_square_buffer():
     def loss(q, k, v, labels):
-        output, seen = call(ONLY_STATISTICS, causal=True)(q, k, v, labels)
-        return output.sum() + sum(x.sum() for x in seen.stats.values() if x.dtype == jnp.float32)
+        output, captured = call(ONLY_STATISTICS, causal=True)(q, k, v, labels)
+        return output.sum() + sum(
+            x.sum() for x in captured.stats.values() if x.dtype == jnp.float32
+        )
 
     compiled = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*arrays(LENGTH)).compile()
     assert square_buffers(compiled) == set()
@@ -110,10 +112,10 @@ def test_32768_keys_run():
     q = jax.random.normal(keys[0], (1, 96, 1, 64))
     k, v = (jax.random.normal(key, (1, 32_768, 1, 64)) for key in keys[1:])
     run = jax.jit(lambda q, k, v: attention(q, k, v, capture=Capture(stats=("lse", "entropy"))))
-    output, seen = run(q, k, v)
+    output, captured = run(q, k, v)
     scores = np.einsum("qd,kd->qk", q[0, :, 0], k[0, :, 0], dtype=np.float64) / 8
     weights = np.exp(scores - scores.max(1, keepdims=True))
     weights /= weights.sum(1, keepdims=True)
     np.testing.assert_allclose(output[0, :, 0], weights @ np.asarray(v[0, :, 0]), atol=1e-5)
     entropy = -(weights * np.log(weights)).sum(1)
-    np.testing.assert_allclose(seen.stats["entropy"][0, 0], entropy, rtol=1e-5)
+    np.testing.assert_allclose(captured.stats["entropy"][0, 0], entropy, rtol=1e-5)

@@ -78,21 +78,21 @@ def test_output_and_captures_equal_the_reference(name, monkeypatch):
     if name == "ring":
         monkeypatch.setattr(mosaic_gpu_launch, "SHARED_MEMORY", 1)
     call = Call(**case.arguments("float16"), capture=capture)
-    output, seen = mosaic_gpu.attend(checked(call), INTERPRETER)
+    output, captured = mosaic_gpu.attend(checked(call), INTERPRETER)
     exact = {key: getattr(call, key).astype(jnp.float32) for key in "qkv"}
     precise = call._replace(**exact, capture=replace(capture, dtype="float32"))
     expected, wanted = jax.jit(lambda: reference.attention(**precise._asdict()))()
     assert output.dtype == jnp.float16
     close(output, expected, 2e-3)
     if capture.weights:
-        assert seen.weights.dtype == capture.dtype
+        assert captured.weights.dtype == capture.dtype
         unit = 255 if capture.dtype == "uint8" else 1
-        weights = seen.weights.astype(jnp.float32) / unit
+        weights = captured.weights.astype(jnp.float32) / unit
         close(weights, wanted.weights, ROUNDED[capture.dtype])
     if capture.scores:
-        close(seen.scores, wanted.scores, 2e-3)
-    assert seen.stats.keys() == wanted.stats.keys()
-    for key, value in seen.stats.items():
+        close(captured.scores, wanted.scores, 2e-3)
+    assert captured.stats.keys() == wanted.stats.keys()
+    for key, value in captured.stats.items():
         close(value, wanted.stats[key], 2e-3)
 
 
@@ -248,8 +248,8 @@ def test_numbers_of_rows_are_stored_in_whole_blocks(keys, monkeypatch):
 
     def total(bias):
         call = checked(Call(**arguments | {"bias": bias}, capture=capture))
-        output, seen = mosaic_gpu.attend(call)
-        return output.astype(jnp.float32).sum() + seen.stats["received"].sum()
+        output, captured = mosaic_gpu.attend(call)
+        return output.astype(jnp.float32).sum() + captured.stats["received"].sum()
 
     jax.eval_shape(jax.grad(total), arguments["bias"])
     names = {"attention_received", "attention_grad_keys", "attention_row_dots"}

@@ -103,8 +103,8 @@ def results(implementation, option, arrays, offset):
     offset = {} if offset is None else {"query_offset": offset}
     offset |= {"query_offset": 2} if option.offset == "static" else {}
     call = Call(*(arrays[name] for name in "qkv"), sinks=sinks, **dict(option.fixed), **offset)
-    output, seen = attend(implementation)(call._replace(capture=Capture(stats=STATISTICS)))
-    return {"output": output.astype(jnp.float32)} | seen.stats
+    output, captured = attend(implementation)(call._replace(capture=Capture(stats=STATISTICS)))
+    return {"output": output.astype(jnp.float32)} | captured.stats
 
 
 def in_vmap(one, stacks, sinks, offsets):
@@ -245,8 +245,8 @@ def masked_with_sinks(implementation):
     def summed(inputs):
         capture = Capture(weights=True, stats=(*STATISTICS, "topk(2)", "argmax", "sum_sq"))
         call = Call(**inputs, mask=jnp.asarray(mask), capture=capture)
-        output, seen = attend(implementation)(call)
-        found = {"output": output.astype(jnp.float32), "weights": seen.weights} | seen.stats
+        output, captured = attend(implementation)(call)
+        found = {"output": output.astype(jnp.float32), "weights": captured.weights} | captured.stats
         floats = {name: x for name, x in found.items() if x.dtype == jnp.float32}
         return total(jnp, floats), found
 

@@ -22,7 +22,7 @@ CAPTURE = Capture(
     scores=True,
     stats=("lse", "received", Sieve("other segment", same_segment=False)),
 )
-GIVEN = ("q", "k", "v", "bias", "sinks")
+INPUTS = ("q", "k", "v", "bias", "sinks")
 MESHES = {"data": (8, 1), "model": (1, 4), "both": (4, 2)}
 
 
@@ -66,22 +66,22 @@ def test_parts_make_the_whole(name: str, axes: str) -> None:
 
     def loss(arrays, attend):
         mine = call._replace(**arrays)
-        output, seen = fused.over_mesh(attend, mine)
+        output, captured = fused.over_mesh(attend, mine)
         return (output**2).sum() + sum(
-            x.sum() for x in seen.stats.values() if jnp.issubdtype(x.dtype, jnp.floating)
-        ), (output, seen)
+            x.sum() for x in captured.stats.values() if jnp.issubdtype(x.dtype, jnp.floating)
+        ), (output, captured)
 
-    arrays = {n: getattr(call, n) for n in GIVEN if getattr(call, n) is not None}
+    arrays = {n: getattr(call, n) for n in INPUTS if getattr(call, n) is not None}
     compute = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
     expected = compute(arrays, xla.attend)
     with jax.set_mesh(mesh(axes)):
         found = compute(arrays, xla.attend)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-    output, seen = found[0][1]
+    output, captured = found[0][1]
     shape = MESHES[axes]
     assert output.sharding.shard_shape(output.shape)[0] == 8 // shape[0]
-    assert seen.weights.sharding.shard_shape(seen.weights.shape)[:2] == (
+    assert captured.weights.sharding.shard_shape(captured.weights.shape)[:2] == (
         8 // shape[0],
         4 // shape[1],
     )
@@ -111,10 +111,10 @@ def test_a_size_that_does_not_divide_is_not_cut() -> None:
 @pytest.mark.slow
 def test_inside_of_another_shard_map_nothing_is_cut_twice() -> None:
     call = call_of(CASES["padding"], capture=Capture())
-    seen = []
+    shapes = []
 
     def attend(part: Call):
-        seen.append(part.q.shape)
+        shapes.append(part.q.shape)
         return xla.attend(part)
 
     def part(q, k, v, mask):
@@ -126,7 +126,7 @@ def test_inside_of_another_shard_map_nothing_is_cut_twice() -> None:
         jax.jit(jax.shard_map(part, in_specs=(spec,) * 4, out_specs=spec))(
             call.q, call.k, call.v, call.mask
         )
-    assert set(seen) == {(1, 9, 4, call.q.shape[3])}
+    assert set(shapes) == {(1, 9, 4, call.q.shape[3])}
 
 
 @pytest.mark.slow

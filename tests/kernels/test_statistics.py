@@ -34,11 +34,11 @@ def compiled(implementation):
         batch, heads, queries, keys = scores.shape
         q, k = jnp.zeros((batch, queries, heads, 4)), jnp.ones((batch, keys, heads, 4))
         capture = Capture(stats=STATISTICS)
-        _, seen = door.attention(
+        _, captured = door.attention(
             q, k, k, bias=scores, mask=mask, labels=labels, capture=capture,
             implementation=implementation,
         )  # fmt: skip
-        return seen.stats
+        return captured.stats
 
     return jax.jit(run)
 
@@ -164,8 +164,8 @@ def test_uniform_attention_has_known_statistics():
     zeros = jnp.zeros((1, keys, 1, 4))
     middle = Sieve("three", offsets=(-1, 1))
     capture = Capture(stats=("lse", "entropy", "sum_sq", "received", middle))
-    _, seen = jax.jit(functools.partial(door.attention, capture=capture))(zeros, zeros, zeros)
-    stats = {name: np.asarray(value)[0, 0] for name, value in seen.stats.items()}
+    _, captured = jax.jit(functools.partial(door.attention, capture=capture))(zeros, zeros, zeros)
+    stats = {name: np.asarray(value)[0, 0] for name, value in captured.stats.items()}
     np.testing.assert_allclose(stats["lse"], np.log(keys), rtol=1e-6)
     np.testing.assert_allclose(stats["entropy"], np.log(keys), rtol=1e-6)
     np.testing.assert_allclose(stats["sum_sq"], 1 / keys, rtol=1e-6)
@@ -183,14 +183,14 @@ def test_a_fully_masked_row_has_the_stated_values(implementation):
     capture = Capture(weights=True, scores=True, stats=(*everything, near))
     options = {"capture": capture, "implementation": implementation}
     attend = jax.jit(functools.partial(door.attention, **options))
-    output, seen = attend(q, q, q, mask=mask)
-    row = {name: np.asarray(value)[0, 0, 1] for name, value in seen.stats.items()}
+    output, captured = attend(q, q, q, mask=mask)
+    row = {name: np.asarray(value)[0, 0, 1] for name, value in captured.stats.items()}
     assert (row["lse"], row["entropy"], row["max"], row["argmax"]) == (-np.inf, 0, 0, -1)
     assert (row["distance"], row["sum_sq"], row["near"]) == (0, 0, 0)
     assert row["topk_weights"].tolist() == [0, 0] and row["topk_indices"].tolist() == [-1, -1]
-    assert not np.asarray(output)[0, 1].any() and not np.asarray(seen.weights)[0, 0, 1].any()
-    assert (np.asarray(seen.scores)[0, 0, 1] == -np.inf).all()
-    np.testing.assert_allclose(seen.stats["received"], 2 / 3, rtol=1e-6)
+    assert not np.asarray(output)[0, 1].any() and not np.asarray(captured.weights)[0, 0, 1].any()
+    assert (np.asarray(captured.scores)[0, 0, 1] == -np.inf).all()
+    np.testing.assert_allclose(captured.stats["received"], 2 / 3, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -202,18 +202,18 @@ def test_the_eight_largest_are_those_of_a_stable_sort(keys):
     scores[0, 0, ::3] = np.where(rng.random((14, keys)) < 0.97, -np.inf, scores[0, 0, ::3])
     scores[0, 1, 0], scores[0, 1, 1] = 1.0, np.nan
     zeros = jnp.zeros((1, max(40, keys), 2, 4))
-    _, seen = door.attention(
+    _, captured = door.attention(
         zeros[:, :40], zeros[:, :keys], zeros[:, :keys], bias=jnp.asarray(scores),
         capture=Capture(weights=True, stats=("topk(8)", "argmax")), implementation="xla",
     )  # fmt: skip
-    indices, weights = (np.array(seen.stats[name]) for name in ("topk_indices", "topk_weights"))
+    indices, weights = (np.array(captured.stats[name]) for name in ("topk_indices", "topk_weights"))
     order = np.argsort(-scores, axis=-1, kind="stable")[..., :8]
     expected = np.where(np.take_along_axis(scores, order, -1) == -np.inf, -1, order)
     expected[0, 1, 1] = -1
     expected = np.pad(expected, [(0, 0)] * 3 + [(0, 8 - order.shape[-1])], constant_values=-1)
     np.testing.assert_array_equal(indices, expected)
-    np.testing.assert_array_equal(seen.stats["argmax"], expected[..., 0])
-    known = np.take_along_axis(np.asarray(seen.weights), np.maximum(indices, 0), -1)
+    np.testing.assert_array_equal(captured.stats["argmax"], expected[..., 0])
+    known = np.take_along_axis(np.asarray(captured.weights), np.maximum(indices, 0), -1)
     known = np.where(indices >= 0, known, 0)
     assert np.isnan(weights[0, 1, 1, 0])
     known[0, 1, 1] = weights[0, 1, 1] = 0

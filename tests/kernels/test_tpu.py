@@ -110,16 +110,16 @@ def test_a_grid_fetches_what_is_needed_and_no_more(
 ):
     plan = plan_of(lengths, block_q, block_k, band, offset, key_heads)
     schedule = tpu_grid.GridSchedule(plan, outer)
-    seen = []
+    calls = []
     for ids in np.ndindex(*schedule.grid):
         place, fetched = schedule.place(*ids), schedule.fetched(*ids)
         assert 0 <= fetched.query < schedule.plan.query_blocks
         assert 0 <= fetched.key < schedule.plan.key_blocks
         if schedule.needed(place):
             assert fetched == place
-            seen.append(tuple(int(n) for n in fetched))
+            calls.append(tuple(int(n) for n in fetched))
     every = np.ndindex(2, 3, plan.query_blocks, plan.key_blocks)
-    assert sorted(seen) == [ids for ids in every if pairs_in(plan, *ids[2:])]
+    assert sorted(calls) == [ids for ids in every if pairs_in(plan, *ids[2:])]
 
 
 def test_a_window_visits_a_small_part_of_the_tiles():
@@ -213,8 +213,8 @@ def test_gradients_read_nothing_outside_of_arrays():
 
     def loss(q, k, v, bias, attend):
         call = Call(**(arguments | {"q": q, "k": k, "v": v, "bias": bias}), capture=capture)
-        output, seen = attend(call)
-        return (output**2).sum() + (seen.stats["received"] ** 2).sum()
+        output, captured = attend(call)
+        return (output**2).sum() + (captured.stats["received"] ** 2).sum()
 
     arrays = [arguments[name] for name in ("q", "k", "v", "bias")]
     found = gradient(loss, run_carefully, *arrays)
@@ -253,8 +253,8 @@ def test_results_vary_over_the_mesh_like_their_inputs():
     bias = jax.random.normal(jax.random.key(1), (1, 1, 9, 9))
 
     def loss(q, bias, attend):
-        output, seen = attend(Call(q, q, q, bias=bias, capture=Capture(stats=("max",))))
-        return (output**2).sum() + (seen.stats["max"] ** 2).sum()
+        output, captured = attend(Call(q, q, q, bias=bias, capture=Capture(stats=("max",))))
+        return (output**2).sum() + (captured.stats["max"] ** 2).sum()
 
     def of_shard(q, bias):
         total = loss(q, bias, lambda call: run(call, pltpu.InterpretParams()))

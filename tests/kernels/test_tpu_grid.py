@@ -98,11 +98,11 @@ def test_kernels_take_only_what_they_read(monkeypatch):
     capture = Capture(weights=True, stats=("received",))
 
     def loss(q):
-        output, seen = fused.attend(
+        output, captured = fused.attend(
             checked(Call(q, q, q, capture=capture)), tpu.backend(True), 128, 128
         )
-        assert seen.weights is not None
-        return output.sum() + (seen.weights**2).sum() + (seen.stats["received"] ** 2).sum()
+        assert captured.weights is not None
+        return output.sum() + (captured.weights**2).sum() + (captured.stats["received"] ** 2).sum()
 
     jax.eval_shape(jax.grad(loss), jnp.zeros((1, 9, 1, 8)))
     takers = {name for name, inputs in taken.items() if "v" in inputs}
@@ -151,19 +151,19 @@ def test_every_number_is_right_where_tiles_are_left_out(options):
     given = {
         name: x if isinstance(x, bool | tuple) else jnp.asarray(x) for name, x in options.items()
     }
-    told = {"shape": (2, 2, LONG, LONG)} | options
-    told["offset"] = told.pop("query_offset", 0)
-    if "segment_ids" in told:
-        told["segments"] = [told.pop("segment_ids")] * 2
-    truth = brute_force.attention(*arrays(), **told)
+    fixed = {"shape": (2, 2, LONG, LONG)} | options
+    fixed["offset"] = fixed.pop("query_offset", 0)
+    if "segment_ids" in fixed:
+        fixed["segments"] = [fixed.pop("segment_ids")] * 2
+    truth = brute_force.attention(*arrays(), **fixed)
     capture = Capture(weights=True, scores=True, stats=ROWS)
     attend = jax.jit(lambda *x: run(Call(*x, **given, capture=capture)), compiler_options=QUICK)
-    output, seen = attend(*arrays())
+    output, captured = attend(*arrays())
     np.testing.assert_allclose(output, truth["output"], atol=2e-6)
-    np.testing.assert_allclose(seen.weights, truth["weights"], atol=2e-6)
-    np.testing.assert_allclose(seen.scores, truth["scores"], atol=1e-5)
+    np.testing.assert_allclose(captured.weights, truth["weights"], atol=2e-6)
+    np.testing.assert_allclose(captured.scores, truth["scores"], atol=1e-5)
     for name in ROWS:
-        np.testing.assert_allclose(seen.stats[name], truth[name], atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(captured.stats[name], truth[name], atol=1e-4, err_msg=name)
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_every_gradient_is_right_where_tiles_are_left_out(name):
         call = Call(
             *arrays[:3], bias=arrays[3], **given, capture=Capture(stats=("entropy", "received"))
         )
-        output, seen = attend(call)
-        found = (output, *seen.stats.values())
+        output, captured = attend(call)
+        found = (output, *captured.stats.values())
         return sum((x * jnp.cos(jnp.arange(x.size).reshape(x.shape))).sum() for x in found)
 
     grads = [
@@ -199,9 +199,9 @@ def test_a_sink_is_all_that_rows_without_tiles_have():
     q = jnp.ones((1, 9, 2, 4))
     options = {"mask": jnp.zeros((1, 9), bool), "sinks": jnp.asarray([-jnp.inf, 0.5])}
     call = Call(q, q, q, **options, capture=Capture(stats=("lse", "entropy", "sink")))
-    output, seen = jax.jit(lambda: run(call), compiler_options=QUICK)()
+    output, captured = jax.jit(lambda: run(call), compiler_options=QUICK)()
     assert not np.asarray(output).any()
-    of_heads = {name: np.asarray(x)[0, :, 0].tolist() for name, x in seen.stats.items()}
+    of_heads = {name: np.asarray(x)[0, :, 0].tolist() for name, x in captured.stats.items()}
     assert of_heads == {"lse": [-np.inf, 0.5], "entropy": [0, 0], "sink": [0, 1]}
 
 
@@ -216,8 +216,8 @@ def test_kernels_compute_no_tile_outside_of_their_ranges(monkeypatch):
 
     def loss(*arrays):
         capture = Capture(weights=True, stats=("received",))
-        output, seen = run(Call(*arrays, segment_ids=jnp.asarray(SEGMENTS), capture=capture))
-        return output.sum(), (output, seen.weights, seen.stats["received"])
+        output, captured = run(Call(*arrays, segment_ids=jnp.asarray(SEGMENTS), capture=capture))
+        return output.sum(), (output, captured.weights, captured.stats["received"])
 
     of_loss = jax.grad(loss, (0, 1, 2), has_aux=True)
     grads, results = jax.jit(of_loss, compiler_options=QUICK)(*arrays())

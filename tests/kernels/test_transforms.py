@@ -39,24 +39,24 @@ def expected():
     return jax.jit(run)(*inputs())
 
 
-def assert_same(found, wanted, **tolerance):
+def assert_same(found, expected, **tolerance):
     tolerance = {"rtol": 1e-5, "atol": 1e-5, **tolerance}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), found, wanted)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), found, expected)
 
 
 @pytest.mark.slow
 def test_jit_equals_eager():
-    output, seen = run(*inputs(), Capture(weights=True, stats=("lse",)))
+    output, captured = run(*inputs(), Capture(weights=True, stats=("lse",)))
     expected_output, expected_seen = expected()
     assert_same(output, expected_output)
-    assert_same(seen.weights, expected_seen.weights)
-    assert_same(seen.stats["lse"], expected_seen.stats["lse"])
+    assert_same(captured.weights, expected_seen.weights)
+    assert_same(captured.stats["lse"], expected_seen.stats["lse"])
 
 
 def test_a_capture_is_a_static_argument():
     compiled = jax.jit(run, static_argnames="capture")
-    _, seen = compiled(*inputs(), capture=Capture(stats=("lse",)))
-    np.testing.assert_allclose(seen.stats["lse"], expected()[1].stats["lse"], rtol=1e-6)
+    _, captured = compiled(*inputs(), capture=Capture(stats=("lse",)))
+    np.testing.assert_allclose(captured.stats["lse"], expected()[1].stats["lse"], rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ STATISTICS = Capture(stats=CAPTURE.stats)
 
 def loss(q, k, v, mask, labels):
     """Of the output and of every float statistic."""
-    output, seen = run(q, k, v, mask, labels, STATISTICS)
-    floats = [x for x in seen.stats.values() if x.dtype == jnp.float32]
+    output, captured = run(q, k, v, mask, labels, STATISTICS)
+    floats = [x for x in captured.stats.values() if x.dtype == jnp.float32]
     return (output**2).sum() + sum((x * jnp.cos(x)).sum() for x in floats)
 
 
@@ -112,14 +112,16 @@ def test_scan_over_layers():
     q, k, v, mask, labels = inputs()
 
     def layer(x, k):
-        output, seen = run(x, k, v, mask, labels)
-        return output, seen.stats
+        output, captured = run(x, k, v, mask, labels)
+        return output, captured.stats
 
     output, stats = jax.jit(lambda: jax.lax.scan(layer, q, jnp.stack([k, k + 1])))()
-    first, seen = expected()
+    first, captured = expected()
     second, seen_second = jax.jit(run)(first, k + 1, v, mask, labels)
     assert_same(output, second)
-    assert_same(stats["entropy"], np.stack([seen.stats["entropy"], seen_second.stats["entropy"]]))
+    assert_same(
+        stats["entropy"], np.stack([captured.stats["entropy"], seen_second.stats["entropy"]])
+    )
 
 
 @pytest.fixture(scope="module")

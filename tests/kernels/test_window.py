@@ -70,17 +70,17 @@ def requests(draw):
 @given(request=requests(), implementation=st.sampled_from(["xla", "xla", "reference"]))
 def test_a_window_is_that_part_of_everything(request, implementation):
     case, capture = request
-    output, seen = run(case, capture, implementation)
+    output, captured = run(case, capture, implementation)
     whole_output, whole = everything(case, implementation)
     heads = list(capture.heads or range(case.heads))
     requested = (capture.query_window, capture.key_window)
     rows, columns = (slice(*window or (None,)) for window in requested)
     expected = whole.weights[:, heads, rows, columns]
-    assert seen.weights.shape == expected.shape
-    np.testing.assert_allclose(seen.weights, expected, rtol=2e-6, atol=1e-7)
+    assert captured.weights.shape == expected.shape
+    np.testing.assert_allclose(captured.weights, expected, rtol=2e-6, atol=1e-7)
     if capture.scores:
         expected = whole.scores[:, heads, rows, columns]
-        np.testing.assert_allclose(seen.scores, expected, rtol=2e-6, atol=2e-6)
+        np.testing.assert_allclose(captured.scores, expected, rtol=2e-6, atol=2e-6)
     np.testing.assert_allclose(output, whole_output, rtol=2e-6, atol=2e-6)
 
 
@@ -90,20 +90,20 @@ WINDOW = Capture(weights=True, query_window=(3, 7), key_window=(0, 5))
 @pytest.mark.slow
 def test_asking_for_a_window_changes_no_number():
     bare_output, bare = run(CASES[0], Capture(stats=STATISTICS))
-    output, seen = run(CASES[0], replace(WINDOW, stats=STATISTICS))
+    output, captured = run(CASES[0], replace(WINDOW, stats=STATISTICS))
     np.testing.assert_array_equal(output, bare_output)
-    jax.tree.map(np.testing.assert_array_equal, dict(seen.stats), dict(bare.stats))
-    assert seen.implementation == "xla"
+    jax.tree.map(np.testing.assert_array_equal, dict(captured.stats), dict(bare.stats))
+    assert captured.implementation == "xla"
     assert hash(WINDOW) == hash(replace(WINDOW, query_window=[3, np.int64(7)]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint8"])
 def test_a_window_comes_in_the_dtype_asked(dtype):
-    _, seen = run(CASES[0], replace(WINDOW, dtype=dtype))
+    _, captured = run(CASES[0], replace(WINDOW, dtype=dtype))
     _, whole = run(CASES[0], Capture(weights=True, dtype=dtype))
-    np.testing.assert_array_equal(seen.weights, whole.weights[..., 3:7, :5])
-    assert seen.weights.dtype == dtype
+    np.testing.assert_array_equal(captured.weights, whole.weights[..., 3:7, :5])
+    assert captured.weights.dtype == dtype
 
 
 @pytest.mark.slow
@@ -113,9 +113,9 @@ def test_gradients_reach_through_a_window_and_the_output_keeps_its_own():
 
     def gradient(capture, part):
         def loss(arrays):
-            output, seen = door.attention(**arrays, **arguments, capture=capture)
+            output, captured = door.attention(**arrays, **arguments, capture=capture)
             # The window by other numbers than the output, so that neither can stand for the other.
-            maps = 0 if part is None else jnp.sin(3 * part(seen.weights)).sum()
+            maps = 0 if part is None else jnp.sin(3 * part(captured.weights)).sum()
             return jnp.cos(output).sum() + 7 * maps
 
         return jax.jit(jax.grad(loss))(arrays)
@@ -150,8 +150,8 @@ def test_a_fused_kernel_and_its_window_are_one_program(name, platform):
     q = jnp.zeros((1, 256, 2, 64), jnp.bfloat16)
     run = functools.partial(door.attention, implementation=name, capture=WINDOW)
     traced = jax.jit(run).trace(q, q, q)
-    _, seen = traced.out_info
-    assert (seen.weights.shape, seen.implementation) == ((1, 2, 4, 5), name)
+    _, captured = traced.out_info
+    assert (captured.weights.shape, captured.implementation) == ((1, 2, 4, 5), name)
     assert traced.lower(lowering_platforms=(platform,)).as_text()
 
 

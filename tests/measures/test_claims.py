@@ -21,7 +21,7 @@ from flaxattn.measures.role_tests import Test, find_roles
 from flaxattn.measures.scores import ScoreAccumulator
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 
-ASKED = ScoreOptions(relations=("nsubj", "obj"))
+OPTIONS = ScoreOptions(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def scores():
         share = 0.8 + 0.015 * n
         each[0, 1] = share * np.eye(8, k=1) + (1 - share) / 8
         each[0, 1] /= each[0, 1].sum(-1, keepdims=True)
-    return laid_out.scores_from(maps, layouts, ASKED)
+    return laid_out.scores_from(maps, layouts, OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def kept(scores):
 
 
 def test_roles_that_were_found_are_claimed(scores, kept):
-    found = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1.1))
+    found = find_roles(ScoreAccumulator.of(scores), OPTIONS, Test(tau=1.1))
     claims = role_claims(found, kept)
     assert {(c.name, c.layer, c.head) for c in claims} == {
         (name, *map(int, at)) for name, r in found.roles.items() for at in np.argwhere(r.found)
@@ -70,9 +70,9 @@ def test_a_window_without_the_words_of_a_role_is_left_out_of_it(scores, lacking)
         ceilings={name: values for name, values in one.ceilings.items() if name != role},
         counts={name: values for name, values in one.counts.items() if name != role},
     )
-    found = find_roles(ScoreAccumulator.of(*windows.values()), ASKED, Test(tau=1.1)).roles[role]
+    found = find_roles(ScoreAccumulator.of(*windows.values()), OPTIONS, Test(tau=1.1)).roles[role]
     other = windows["last" if lacking == "first" else "first"]
-    alone = find_roles(ScoreAccumulator.of(other), ASKED, Test(tau=1.1)).roles[role]
+    alone = find_roles(ScoreAccumulator.of(other), OPTIONS, Test(tau=1.1)).roles[role]
     assert found.reach == alone.reach
     assert found.count == alone.count
     np.testing.assert_allclose(found.score, alone.score)

@@ -187,13 +187,15 @@ def test_equal_models_are_found_to_differ_at_no_more_than_alpha() -> None:
 def test_role_changes() -> None:
     before = {"local": [[1, 0, 0], [1, 1, 0]], "block": [[0, 0, 1], [0, 0, 0]]}
     after = {"local": [[1, 0, 0], [0, 0, 1]], "block": [[0, 1, 1], [0, 0, 0]]}
-    told = role_changes(*({n: np.array(t) for n, t in table.items()} for table in (before, after)))
-    first, second, *rest = told
+    changes = role_changes(
+        *({n: np.array(t) for n, t in table.items()} for table in (before, after))
+    )
+    first, second, *rest = changes
     assert (first.role, first.layer, first.before, first.after) == ("local", 1, 2, 1)
     assert first.gained == (2,) and first.lost == (0, 1)
     assert (second.role, second.layer, second.gained, second.lost) == ("block", 0, (1,), ())
-    assert not any(change.gained or change.lost for change in rest) and len(told) == 4
-    json.dumps([change.__dict__ for change in told])
+    assert not any(change.gained or change.lost for change in rest) and len(changes) == 4
+    json.dumps([change.__dict__ for change in changes])
 
 
 def test_what_cannot_be_compared() -> None:
@@ -236,8 +238,8 @@ def test_intervals_are_those_of_texts_drawn_one_by_one() -> None:
     for change in compared(pairs).changes(rule):
         i, j = change.layer, change.head
         apart = [float(jensen_shannon(a[i, 0, j], b[i, 0, j]).mean()) for a, b in pairs]
-        wanted = brute_interval(apart, 7, 20_000)
-        assert change.interval == pytest.approx(wanted, abs=0.05 * (wanted[1] - wanted[0]))
+        expected = brute_interval(apart, 7, 20_000)
+        assert change.interval == pytest.approx(expected, abs=0.05 * (expected[1] - expected[0]))
     once, again, other = (
         [c.interval for c in compared(pairs).changes(ClaimRule(seed=seed))] for seed in (0, 0, 1)
     )
@@ -295,8 +297,8 @@ def test_intervals_of_more_texts_than_are_kept(monkeypatch: pytest.MonkeyPatch) 
         i, j = change.layer, change.head
         apart = [jensen_shannon(a[i, 0, j], b[i, 0, j]).mean() for a, b in pairs]
         scale = {"loc": np.mean(apart), "scale": scipy.stats.sem(apart)}
-        wanted = scipy.stats.t.interval(0.95, len(apart) - 1, **scale)
-        assert change.interval == pytest.approx(wanted, rel=1e-3)
+        expected = scipy.stats.t.interval(0.95, len(apart) - 1, **scale)
+        assert change.interval == pytest.approx(expected, rel=1e-3)
 
 
 def test_texts_without_a_number_are_left_out_of_intervals() -> None:
@@ -311,5 +313,5 @@ def test_texts_without_a_number_are_left_out_of_intervals() -> None:
     low, high = kept.interval(known, ClaimRule())
     for head in range(2):
         some = np.sort(values[:, 0, head][~np.isnan(values[:, 0, head])]).astype(np.float64)
-        wanted = [float(end) for end in bootstrap_interval(some, 0.95, 1000, 0)]
-        assert [low[0, head], high[0, head]] == pytest.approx(wanted)
+        expected = [float(end) for end in bootstrap_interval(some, 0.95, 1000, 0)]
+        assert [low[0, head], high[0, head]] == pytest.approx(expected)

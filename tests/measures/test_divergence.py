@@ -48,8 +48,8 @@ def test_scipy_computes_the_same(maps):
     theirs = distance.jensenshannon(first, second, axis=-1) ** 2
     np.testing.assert_allclose(jensen_shannon(first, second), np.nan_to_num(theirs), atol=1e-12)
     for index in np.ndindex(first.shape[:-1]):
-        wanted = 1 - distance.cosine(first[index], second[index])
-        assert cosine(first, second)[index] == pytest.approx(wanted, abs=1e-12)
+        expected = 1 - distance.cosine(first[index], second[index])
+        assert cosine(first, second)[index] == pytest.approx(expected, abs=1e-12)
 
 
 def test_rows_without_a_key_in_common_are_log_2_apart():

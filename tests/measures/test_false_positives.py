@@ -16,7 +16,7 @@ from flaxattn.pretrained.pretrained_encoders import PretrainedBert
 from flaxattn.text.position_labels import Arc, labels_of
 
 ALPHA, SEEDS, TEXTS = 0.05, 20, 40
-ASKED = ScoreOptions(relations=("nsubj", "obj"))
+OPTIONS = ScoreOptions(relations=("nsubj", "obj"))
 WORDS = "a b c d e f g h the cat is very sad".split()
 
 
@@ -38,7 +38,7 @@ def layouts(traces, seed):
         count = len(layout) - 2
         order = rng.permutation(count)[:12]
         arcs = [
-            Arc(int(a), int(b), str(rng.choice(ASKED.relations)))
+            Arc(int(a), int(b), str(rng.choice(OPTIONS.relations)))
             for a, b in zip(order[::2], order[1::2], strict=True)
         ]
         words = [[place + 1] for place in range(count)]
@@ -50,7 +50,7 @@ def test_chance_finds_no_more_than_alpha_allows(traces):
     """Over 20 drawings of trees; with 20 seeds at 5%, more than 3 would be one in 60."""
     found, beyond, tests = 0, 0, 0
     for seed in range(SEEDS):
-        requested = dataclasses.replace(ASKED, seed=seed)
+        requested = dataclasses.replace(OPTIONS, seed=seed)
         tally = ScoreAccumulator.of(scores_of(traces, requested, layouts(traces, seed)))
         roles = find_roles(tally, requested, Test(tau=3, alpha=ALPHA))
         found += sum(int(role.found.sum()) for role in roles.roles.values())
@@ -65,17 +65,17 @@ def test_chance_finds_no_more_than_alpha_allows(traces):
 @pytest.mark.slow
 def test_the_control_would_see_a_head_that_knows_the_trees(traces):
     """The same test on heads that look at governors twice as much as they would."""
-    told = list(layouts(traces, 0))
-    seen = []
-    for trace, layout in zip(traces, told, strict=True):
+    chosen = list(layouts(traces, 0))
+    changed = []
+    for trace, layout in zip(traces, chosen, strict=True):
         weights = np.array(trace.encoder.weights)
         for arc in layout.arcs:
             weights[..., arc.dependent + 1, arc.governor + 1] *= 2
         weights /= weights.sum(-1, keepdims=True)
         encoder = dataclasses.replace(trace.encoder, weights=weights)
-        seen.append(dataclasses.replace(trace, encoder=encoder))
+        changed.append(dataclasses.replace(trace, encoder=encoder))
     roles = find_roles(
-        ScoreAccumulator.of(scores_of(seen, ASKED, told)), ASKED, Test(tau=1, alpha=ALPHA)
+        ScoreAccumulator.of(scores_of(changed, OPTIONS, chosen)), OPTIONS, Test(tau=1, alpha=ALPHA)
     )
     role = roles.roles["governor(any)"]
     assert role.found.all() and role.beyond is not None and (role.beyond < ALPHA).all()

@@ -38,7 +38,7 @@ ARCS = [
     Arc(4, 2, "obj"),
     Arc(5, 2, "punct"),
 ]
-ASKED = ScoreOptions(relations=("nsubj", "obj", "det"))
+OPTIONS = ScoreOptions(relations=("nsubj", "obj", "det"))
 
 
 def made(side="encoder", seed=0):
@@ -65,9 +65,9 @@ def made(side="encoder", seed=0):
     return trace, layout, shares[:, 0]
 
 
-def gold_of(column, side="encoder", asked=ASKED):
+def gold_of(column, side="encoder", request=OPTIONS):
     trace, layout, shares = made(side)
-    terms = terms_for(trace, layout, side, asked, alone=side == "encoder")
+    terms = terms_for(trace, layout, side, request, alone=side == "encoder")
     return score_pairs("claim", column, terms, getattr(trace, side), side), terms, shares
 
 
@@ -123,8 +123,8 @@ def test_the_mass_of_a_score_is_on_its_gold_keys(side, column):
     mass = np.where(gold, shares[:, :, queries], 0).sum((-2, -1)) / counted
     np.testing.assert_allclose(mass, dense_values(shares, terms)[column], atol=1e-5)
     strongest = shares[:, :, queries].argmax(-1)
-    wanted = gold[np.arange(len(queries)), strongest]
-    assert ((found.hits == HIT) == wanted).all() and set(np.unique(found.hits)) <= {MISS, HIT}
+    expected = gold[np.arange(len(queries)), strongest]
+    assert ((found.hits == HIT) == expected).all() and set(np.unique(found.hits)) <= {MISS, HIT}
     if side == "decoder":
         assert all(last <= pair.query[0] for pair in found.pairs for _, last in pair.keys)
 
@@ -182,14 +182,14 @@ def test_texts_of_a_store_have_pairs_without_a_model(tmp_path):
     text = annotated_text(sentence)
     names = ("governor(nsubj)", "dependent(obj)", "governor(amod)", "block", "local")
     columns = {name: ScoreSpec("score", name) for name in names}
-    found = {one.name: one for one in text_pairs(columns, trace, text, ASKED, "encoder")}
+    found = {one.name: one for one in text_pairs(columns, trace, text, OPTIONS, "encoder")}
     assert found.keys() == {"governor(nsubj)", "dependent(obj)", "local"}
-    terms = terms_for(trace, layout, "encoder", ASKED, alone=True)
+    terms = terms_for(trace, layout, "encoder", OPTIONS, alone=True)
     for name, one in found.items():
-        wanted = score_pairs(name, columns[name], terms, trace.encoder, "encoder")
-        assert one.pairs == wanted.pairs and (one.hits == wanted.hits).all()
+        expected = score_pairs(name, columns[name], terms, trace.encoder, "encoder")
+        assert one.pairs == expected.pairs and (one.hits == expected.hits).all()
     other = dataclasses.replace(trace, tokens=[["[CLS]", *"abcdefg", "[SEP]"]])
-    assert [one.name for one in text_pairs(columns, other, text, ASKED, "encoder")] == ["local"]
+    assert [one.name for one in text_pairs(columns, other, text, OPTIONS, "encoder")] == ["local"]
 
 
 def test_adjacent_positions_are_joined():

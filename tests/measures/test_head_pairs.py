@@ -141,11 +141,11 @@ def test_majorisation_lowers_the_stress_of_classical_scaling():
     rng = np.random.default_rng(2)
     distances = distances_of(rng.uniform(0, np.log(2), 45))
     found = head_map(distances)
-    wanted = np.zeros((10, 10))
-    wanted[np.triu_indices(10, 1)] = distances
-    wanted += wanted.T
+    expected = np.zeros((10, 10))
+    expected[np.triu_indices(10, 1)] = distances
+    expected += expected.T
     centre = np.eye(10) - 0.1
-    values, vectors = np.linalg.eigh(-centre @ wanted**2 @ centre / 2)
+    values, vectors = np.linalg.eigh(-centre @ expected**2 @ centre / 2)
     classical = vectors[:, -2:] * np.sqrt(values[-2:])
     assert found.stress < stress(distances, classical)
     shown = pdist(found.points)
@@ -175,6 +175,6 @@ def test_heads_of_a_layer_beside_those_of_others():
     apart = np.array([[0, 0.1, 0.4, 0.5], [0, 0, 0.6, 0.3], [0, 0, 0, 0.2], [0, 0, 0, 0]])
     found.add((apart + apart.T)[None], np.zeros((1, 4, BEGINNING, BEGINNING)))
     assert (found.layers, found.heads) == ((0, 0, 3, 3), (0, 1, 0, 1))
-    told = found.by_layer()
-    assert told == {"within_layers": pytest.approx(0.15), "between_layers": pytest.approx(0.45)}
+    means = found.by_layer()
+    assert means == {"within_layers": pytest.approx(0.15), "between_layers": pytest.approx(0.45)}
     assert Pairs((0,), (0,)).by_layer() == {"within_layers": None, "between_layers": None}

@@ -23,7 +23,7 @@ from flaxattn.pipeline.tokenize_texts import ReadingOptions
 from flaxattn.text.position_labels import Arc, labels_of
 
 RELATIONS = ("nsubj", "obj", "amod")
-ASKED = ScoreOptions(relations=RELATIONS)
+OPTIONS = ScoreOptions(relations=RELATIONS)
 FORMS = "a b c the cat is very sad , .".split()
 
 
@@ -52,7 +52,7 @@ def sentences():
 def streamed(bert, sentences):
     subjects = [annotated_text(sentence) for sentence in sentences]
     return Scores.joined(
-        list(head_scores(bert, subjects, ASKED, reading=ReadingOptions(batch_tokens=128)))
+        list(head_scores(bert, subjects, OPTIONS, reading=ReadingOptions(batch_tokens=128)))
     )
 
 
@@ -96,7 +96,7 @@ def assert_same(one, other):
 
 def test_sums_on_the_device_are_those_of_whole_maps(bert, sentences, streamed):
     traces = extract(bert, [sentence.text for sentence in sentences])
-    dense = scores_of(traces, ASKED, layouts(bert, sentences))
+    dense = scores_of(traces, OPTIONS, layouts(bert, sentences))
     assert_same(dense, streamed)
     assert len(streamed.values) > 90
     assert streamed.lengths.tolist() == [len(sentence.words) + 2 for sentence in sentences]
@@ -130,7 +130,7 @@ def test_windows_and_batches_change_nothing(bert, sentences, streamed, monkeypat
     subjects = [annotated_text(sentence) for sentence in sentences]
     seen = []
     reading = ReadingOptions(batch_tokens=64, watch=lambda _, count: seen.append(count))
-    parts = list(head_scores(bert, subjects, ASKED, reading=reading))
+    parts = list(head_scores(bert, subjects, OPTIONS, reading=reading))
     assert [len(part) for part in parts] == [4, 4, 3]
     assert sum(seen) == len(sentences)
     rare = ScoreSpec("strongest", "rare")
@@ -146,7 +146,7 @@ def test_devices_share_batches(bert, sentences, streamed):
     mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))
     subjects = [annotated_text(sentence) for sentence in sentences]
     (shared,) = head_scores(
-        bert, subjects, ASKED, reading=ReadingOptions(batch_tokens=128), mesh=mesh
+        bert, subjects, OPTIONS, reading=ReadingOptions(batch_tokens=128), mesh=mesh
     )
     assert_same(shared, streamed)
 
@@ -156,7 +156,7 @@ def test_tallies_of_windows_merge_to_the_whole(streamed):
     for part in (streamed[7:], streamed[:3], streamed[3:7]):
         merged.merge(ScoreAccumulator.of(part))
     one, other = (
-        find_roles(t, ASKED, Test(tau=1)) for t in (merged, ScoreAccumulator.of(streamed))
+        find_roles(t, OPTIONS, Test(tau=1)) for t in (merged, ScoreAccumulator.of(streamed))
     )
     for name, role in one.roles.items():
         np.testing.assert_allclose(role.p, other.roles[name].p, rtol=1e-7, equal_nan=True)
@@ -167,13 +167,15 @@ def test_a_word_without_a_piece_is_named(bert, sentences):
     word = sentences[2].words[3]
     gap = word._replace(form="\u200b", start=word.stop, stop=word.stop)
     broken = sentences[2]._replace(words=(*sentences[2].words[:3], gap, *sentences[2].words[4:]))
-    told = "a.conllu, line 4: sentence 's2', word 4 '\\u200b': the tokenizer makes no token of it"
+    message = (
+        "a.conllu, line 4: sentence 's2', word 4 '\\u200b': the tokenizer makes no token of it"
+    )
     with pytest.raises(InputError) as error:
-        list(head_scores(bert, [annotated_text(broken)], ASKED))
-    assert told in str(error.value)
+        list(head_scores(bert, [annotated_text(broken)], OPTIONS))
+    assert message in str(error.value)
     bad = BadRows("skip")
     subjects = [annotated_text(broken), annotated_text(sentences[3])]
-    (found,) = head_scores(bert, subjects, ASKED, reading=ReadingOptions(bad=bad))
+    (found,) = head_scores(bert, subjects, OPTIONS, reading=ReadingOptions(bad=bad))
     assert (len(found), dict(bad.counts)) == (1, {"no-tokens": 1})
 
 
@@ -181,9 +183,9 @@ def test_a_word_without_a_piece_is_named(bert, sentences):
 def test_long_texts_are_named_or_cut(bert):
     long = tree(99, 60, np.random.default_rng(2))
     with pytest.raises(InputError, match="line 1: text is too long: 62 tokens, the limit is 48"):
-        list(head_scores(bert, [annotated_text(long)], ASKED))
+        list(head_scores(bert, [annotated_text(long)], OPTIONS))
     (found,) = head_scores(
-        bert, [annotated_text(long)], ASKED, reading=ReadingOptions(truncate=True)
+        bert, [annotated_text(long)], OPTIONS, reading=ReadingOptions(truncate=True)
     )
     assert found.lengths.tolist() == [48]
     whole = sum(1 for word in long.words[:46] if -1 < word.governor < 46)
@@ -194,4 +196,4 @@ def test_long_texts_are_named_or_cut(bert):
 
 def test_texts_of_which_only_some_are_pairs_are_refused(bert):
     with pytest.raises(InputError, match="text 'y' has no second text, and others have one"):
-        list(head_scores(bert, [Text(0, "x", "a", "b"), Text(1, "y", "a")], ASKED))
+        list(head_scores(bert, [Text(0, "x", "a", "b"), Text(1, "y", "a")], OPTIONS))

@@ -26,8 +26,8 @@ def test_distances_are_scipys(seed, heads, queries, keys):
     for i in range(heads):
         for j in range(i):
             rows = jensenshannon(weights[i], weights[j], base=2, axis=-1)
-            wanted = np.sqrt(np.mean(np.nan_to_num(rows) ** 2))
-            assert found[i, j] == pytest.approx(wanted, abs=1e-3)
+            expected = np.sqrt(np.mean(np.nan_to_num(rows) ** 2))
+            assert found[i, j] == pytest.approx(expected, abs=1e-3)
 
 
 @given(st.integers(0, 10_000), st.floats(0.1, 20))

@@ -43,9 +43,9 @@ def reported(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tupl
     return json.loads((folder / "report/roles.json").read_text(encoding="utf-8")), rows
 
 
-def assert_same(roles: Any, told: dict) -> None:
+def assert_same(roles: Any, reported: dict) -> None:
     for name, value in json.loads(json.dumps(finite(facts(roles)))).items():
-        assert value == told[name], name
+        assert value == reported[name], name
 
 
 DATES = ("dates.tsv", "--pair-column", "iso", "--model", "tiny-dates")
@@ -61,12 +61,12 @@ SOURCES = {
     "side", ["encoder", "decoder", pytest.param("cross", marks=pytest.mark.slow)]
 )
 def test_a_model_with_texts(side: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, rows = reported(folder, monkeypatch, *SOURCES[side])
+    report, rows = reported(folder, monkeypatch, *SOURCES[side])
     model = fa.from_pretrained(
         {"encoder": "tiny-bert", "decoder": "tiny-gpt2"}.get(side, "tiny-dates")
     )
     texts = report_cases.DATES if side == "cross" else "trees.conllu"
-    assert_same(fa.head_roles(model, texts), told)
+    assert_same(fa.head_roles(model, texts), report)
     name = {"encoder": "local", "decoder": "induction", "cross": "diagonal"}[side]
     spec = ScoreSpec("score", name)
     moments = fa.measure(model, [" ".join(spec)], texts)[spec]
@@ -80,8 +80,8 @@ def test_a_store(capture: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(folder)
     words = report_cases.STORES[capture]
     assert cli.main(["extract", *words, "--out", capture]) == 0
-    told, _ = reported(folder, monkeypatch, capture, "--trees", "trees.conllu")
-    assert_same(fa.head_roles(folder / capture, trees=["trees.conllu"]), told)
+    report, _ = reported(folder, monkeypatch, capture, "--trees", "trees.conllu")
+    assert_same(fa.head_roles(folder / capture, trees=["trees.conllu"]), report)
 
 
 SENTENCES = [

@@ -57,8 +57,8 @@ def test_a_weight_is_the_sum_over_the_gold_keys_of_the_first_query():
     found = gold_weights(gold_of(trace), trace.encoder)
     for (i, layer), (j, head) in itertools.product(enumerate((0, 1)), enumerate((0, 1))):
         one = weights[layer, head]
-        wanted = [one[1, 0], one[2, 0] + one[2, 3] + one[2, 4], one[4, 4]]
-        np.testing.assert_allclose(found[i, j], wanted, rtol=1e-6)
+        expected = [one[1, 0], one[2, 0] + one[2, 3] + one[2, 4], one[4, 4]]
+        np.testing.assert_allclose(found[i, j], expected, rtol=1e-6)
 
 
 def test_examples_are_those_of_a_plain_search():
@@ -72,8 +72,8 @@ def test_examples_are_those_of_a_plain_search():
         every += [(-weights[p], text, p, int(gold.hits[1, 1, p])) for p in range(3)]
     found = examples.of(CLAIM)
     assert (found.candidates, found.texts) == (12, 4)
-    told = [(-np.float32(e.weight), e.text, e.place, e.outcome) for e in found.best]
-    assert told == sorted(every)[:4]
+    largest = [(-np.float32(e.weight), e.text, e.place, e.outcome) for e in found.best]
+    assert largest == sorted(every)[:4]
     least = sorted((-w, text, p, hit) for w, text, p, hit in sorted(every)[4:])[:4]
     assert [(np.float32(e.weight), e.text, e.place, e.outcome) for e in found.worst] == least
     assert {e.pair for e in found.best} <= set(PAIRS)
@@ -129,10 +129,10 @@ def test_distances_are_means_over_texts():
     for weights in texts:
         measured.add(weights)
     assert measured.texts == 3
-    wanted = np.sqrt(np.mean([rooted(weights.astype(float)) for weights in texts], axis=0))
-    np.testing.assert_allclose(squareform(measured.distances), wanted, atol=2e-4)
+    expected = np.sqrt(np.mean([rooted(weights.astype(float)) for weights in texts], axis=0))
+    np.testing.assert_allclose(squareform(measured.distances), expected, atol=2e-4)
     for head, row in enumerate(nearest_heads(measured.distances, 6, 3)):
-        others = sorted((wanted[head, j], j) for j in range(6) if j != head)[:3]
+        others = sorted((expected[head, j], j) for j in range(6) if j != head)[:3]
         assert [j for j, _ in row] == [j for _, j in others]
         np.testing.assert_allclose([far for _, far in row], [far for far, _ in others], atol=2e-4)
 

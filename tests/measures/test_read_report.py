@@ -18,9 +18,9 @@ from flaxattn.reports.report import Report
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     run = ReportRun(tmp_path / "r", "stats", {"limit": 3})
-    said = {"texts": 2, "entropy": float("nan")}
+    facts = {"texts": 2, "entropy": float("nan")}
     files = {"stats.html": b"<p>a</p>"}
-    return run.save(Report("stats", said, {"head": [0, 1]}, {}, files))[0]
+    return run.save(Report("stats", facts, {"head": [0, 1]}, {}, files))[0]
 
 
 def test_the_facts_are_those_that_were_written(report: Path) -> None:

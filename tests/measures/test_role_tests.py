@@ -20,7 +20,7 @@ from flaxattn.measures.significance import adjusted, t_test
 from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.text.position_labels import Arc
 
-ASKED = ScoreOptions(relations=("nsubj", "obj"))
+OPTIONS = ScoreOptions(relations=("nsubj", "obj"))
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,13 @@ def scores():
     arcs = laid_out.single().arcs
     layouts = [laid_out.single(str(n), arcs if n % 3 else arcs[:1]) for n in range(12)]
     return laid_out.scores_from(
-        [laid_out.random_maps(2, 3, 8, rng) for _ in layouts], layouts, ASKED
+        [laid_out.random_maps(2, 3, 8, rng) for _ in layouts], layouts, OPTIONS
     )
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
 def test_t_tests_are_those_of_scipy(scores, tau):
-    roles = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=tau, correction="none"))
+    roles = find_roles(ScoreAccumulator.of(scores), OPTIONS, Test(tau=tau, correction="none"))
     assert roles.tests == 6 * len(roles.roles)
     for name, role in roles.roles.items():
         values = scores.values[ScoreSpec("score", name)].astype(np.float64)
@@ -63,7 +63,7 @@ def test_parity_divides_by_n(scores):
     np.testing.assert_allclose(t, oracle)
     standard, _ = t_test(moments_of(values), 1.0)
     np.testing.assert_allclose(t, standard * np.sqrt(n / (n - 1)))
-    parity = dataclasses.replace(ASKED, pande_parity=True)
+    parity = dataclasses.replace(OPTIONS, pande_parity=True)
     assert find_roles(ScoreAccumulator.of(scores), parity).test == Test(
         correction="none", pande_parity=True
     )
@@ -81,8 +81,8 @@ def test_scores_without_spread_and_too_few_texts():
 
 def test_doubling_the_corpus_changes_t_as_theory_says(scores):
     """Same mean, same sum of squares per text: t grows by the root of (2n - 1) / (n - 1)."""
-    once = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1))
-    twice = find_roles(ScoreAccumulator.of(scores, scores), ASKED, Test(tau=1))
+    once = find_roles(ScoreAccumulator.of(scores), OPTIONS, Test(tau=1))
+    twice = find_roles(ScoreAccumulator.of(scores, scores), OPTIONS, Test(tau=1))
     for name, role in once.roles.items():
         n = role.count
         factor = np.sqrt((2 * n - 1) / (n - 1))
@@ -97,11 +97,11 @@ def test_permuting_heads_permutes_results():
     maps = [laid_out.random_maps(2, 4, 8, rng) for _ in layouts]
     order = [2, 0, 3, 1]
     one = find_roles(
-        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, ASKED)), ASKED, Test(tau=1)
+        ScoreAccumulator.of(laid_out.scores_from(maps, layouts, OPTIONS)), OPTIONS, Test(tau=1)
     )
     moved = [weights[:, order] for weights in maps]
     other = find_roles(
-        ScoreAccumulator.of(laid_out.scores_from(moved, layouts, ASKED)), ASKED, Test(tau=1)
+        ScoreAccumulator.of(laid_out.scores_from(moved, layouts, OPTIONS)), OPTIONS, Test(tau=1)
     )
     for name, role in one.roles.items():
         np.testing.assert_allclose(other.roles[name].corrected, role.corrected[:, order])
@@ -179,17 +179,19 @@ def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
     roles = find_roles(
         ScoreAccumulator.of(laid_out.scores_from(maps, layouts, options)), options, Test(tau=3)
     )
-    told = roles.warnings()
+    warnings = roles.warnings()
     assert (
         "local: no text allows a score above 3, the highest is 1.57; texts of 14 positions would do"
-    ) in told
+    ) in warnings
     assert highest_local(13) <= 3 < highest_local(14)
-    assert any(line.startswith("block: no text allows") and "no length" in line for line in told)
+    assert any(
+        line.startswith("block: no text allows") and "no length" in line for line in warnings
+    )
     assert (
         "delimiter: no text allows a score above 3, the highest equals it; texts of 7 positions "
         "would do"
-    ) in told
-    assert not any(line.startswith("cls:") for line in told)
+    ) in warnings
+    assert not any(line.startswith("cls:") for line in warnings)
     reach = roles.roles["cls"].reach
     assert (reach.length, reach.keys, reach.mass) == (6, pytest.approx(1), pytest.approx(0.5))
     entropic = roles.roles["block_entropy"].reach
@@ -256,9 +258,9 @@ def test_patterns_of_pairs_and_of_pieces():
         ScoreAccumulator.of(laid_out.scores_from(across, [laid_out.pair()] * 3, options))
     )
     assert "same token in the other text" in {label.label for label in found}
-    pieces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
+    traces = [pure(laid_out.single(), lambda i: {2: [3], 3: [2]}.get(i, [0, 7]))] * 3
     found = head_patterns(
-        ScoreAccumulator.of(laid_out.scores_from(pieces, [laid_out.single()] * 3, options))
+        ScoreAccumulator.of(laid_out.scores_from(traces, [laid_out.single()] * 3, options))
     )
     assert {label.label for label in found} == {"other tokens of the word", "delimiter"}
 
@@ -323,7 +325,7 @@ def test_a_syntactic_head_is_found_and_a_positional_one_is_seen_through():
 def test_facts_are_ready_for_json(scores):
     import json
 
-    roles = find_roles(ScoreAccumulator.of(scores), ASKED, Test(tau=1))
+    roles = find_roles(ScoreAccumulator.of(scores), OPTIONS, Test(tau=1))
     metadata = json.loads(json.dumps(facts(roles)))
     role = metadata["roles"]["governor(nsubj)"]
     assert sum(role["by_layer"]) == role["heads"] >= role["beyond_position"]

@@ -14,12 +14,12 @@ from flaxattn.measures.specs import ScoreOptions, ScoreSpec, check_relations
 from flaxattn.measures.terms import terms_of
 from flaxattn.trace.trace import Trace
 
-ASKED = ScoreOptions(relations=("nsubj", "obj", "amod"))
+OPTIONS = ScoreOptions(relations=("nsubj", "obj", "amod"))
 PLAIN_ROLES = ("local", "cls", "sep", "delimiter", "block")
 
 
-def value(weights, layout, kind, name, asked=ASKED):
-    return dense_values(weights, terms_of(layout, asked))[ScoreSpec(kind, name)]
+def value(weights, layout, kind, name, term=OPTIONS):
+    return dense_values(weights, terms_of(layout, term))[ScoreSpec(kind, name)]
 
 
 @pytest.mark.parametrize("text", ["single", "pair"])
@@ -27,7 +27,7 @@ def test_uniform_attention_scores_exactly_one_on_every_plain_role(text):
     layout = getattr(laid_out, text)()
     count = len(layout)
     uniform = np.full((count, count), 1 / count)
-    options = ScoreOptions(ASKED.relations, annotated=text == "single")
+    options = ScoreOptions(OPTIONS.relations, annotated=text == "single")
     found = dense_values(uniform, terms_of(layout, options))
     scores = {c.name: v for c, v in found.items() if c.kind in ("score", "control")}
     assert set(scores) >= set(PLAIN_ROLES)
@@ -129,7 +129,7 @@ def test_controls_are_unrelated_words_as_far_apart():
     """The control of a relation between neighbours is another pair of neighbours."""
     layout = laid_out.single()
     linked = {(0, 1), (1, 0), (2, 1), (1, 2), (3, 2), (2, 3), (4, 2), (2, 4)}
-    seen = set()
+    controls = set()
     for seed in range(20):
         terms = terms_of(layout, ScoreOptions(relations=("obj",), seed=seed))
         pairs = terms.pairs[ScoreSpec("control", "governor(obj)")]
@@ -138,8 +138,8 @@ def test_controls_are_unrelated_words_as_far_apart():
         ((one, other),) = words
         assert other - one == -1
         assert (one, other) not in linked
-        seen |= words
-    assert seen == {(4, 3)}
+        controls |= words
+    assert controls == {(4, 3)}
     again = [terms_of(layout, ScoreOptions(relations=("nsubj",), seed=3)).pairs for _ in range(2)]
     assert again[0] == again[1]
 
@@ -191,7 +191,7 @@ def test_scores_are_linear_in_attention(seed, share):
     rng = np.random.default_rng(seed)
     layout = laid_out.single()
     one, other = laid_out.random_maps(1, 2, 8, rng)[0]
-    terms = terms_of(layout, ASKED)
+    terms = terms_of(layout, OPTIONS)
     columns = [c for c in terms.columns if c.kind in ("score", "mass", "control", "tag")]
     first, second, mixed = (
         dense_values(w, terms) for w in (one, other, share * one + (1 - share) * other)
@@ -206,7 +206,7 @@ def test_scores_are_linear_in_attention(seed, share):
 def test_no_score_exceeds_its_ceiling(seed):
     rng = np.random.default_rng(seed)
     layout = laid_out.single() if seed % 2 else laid_out.pair()
-    terms = terms_of(layout, ScoreOptions(ASKED.relations, annotated=bool(seed % 2)))
+    terms = terms_of(layout, ScoreOptions(OPTIONS.relations, annotated=bool(seed % 2)))
     weights = rng.dirichlet(np.full(len(layout), 0.02), (40, len(layout)))
     found = dense_values(weights, terms)
     for role, ceiling in terms.ceilings.items():

@@ -14,7 +14,7 @@ from flaxattn.measures.specs import ScoreOptions, ScoreSpec
 from flaxattn.measures.terms import terms_of, tree_terms
 from flaxattn.text.position_labels import Arc
 
-ASKED = ScoreOptions(relations=("nsubj",))
+OPTIONS = ScoreOptions(relations=("nsubj",))
 
 
 def texts(count, follow, seed=0):
@@ -48,7 +48,7 @@ def test_a_tree_keeps_its_shape_over_other_words():
 
 def test_terms_of_the_tree_are_those_of_all():
     layout = laid_out.single()
-    whole, tree = terms_of(layout, ASKED), tree_terms(layout, ASKED)
+    whole, tree = terms_of(layout, OPTIONS), tree_terms(layout, OPTIONS)
     assert tree.pairs.items() <= whole.pairs.items()
     weights = laid_out.random_maps(1, 2, 8, np.random.default_rng(0))
     column = ScoreSpec("score", "governor(nsubj)")
@@ -63,9 +63,9 @@ def test_heads_that_know_the_trees_know_nothing_of_others(causal):
     if causal:
         made_texts = [(weights * np.tri(22), layout) for weights, layout in made_texts]
         made_texts = [(w / w.sum(-1, keepdims=True), layout) for w, layout in made_texts]
-    found = found_by_chance(made_texts, ASKED, Test(tau=3), 20, causal=causal)
+    found = found_by_chance(made_texts, OPTIONS, Test(tau=3), 20, causal=causal)
     assert found.drawings == 20 and found.tests > 20
     assert found.found <= 1 and found.drawings_beyond <= 3
     # The count is not a constant: with a bound that chance passes, roles are found.
-    loose = found_by_chance(made_texts, ASKED, Test(tau=0.2), 2, causal=causal)
+    loose = found_by_chance(made_texts, OPTIONS, Test(tau=0.2), 2, causal=causal)
     assert loose.drawings_found == 2 and loose.found > 0

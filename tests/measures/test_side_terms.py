@@ -22,9 +22,9 @@ WRITTEN = ["x", "b", "y", "c", "d", "</s>"]
 SOURCE, SPECIAL = ["a", "b", "b", "c", "</s>"], np.array([False] * 4 + [True])
 
 
-def uniform(seen):
+def uniform(mask):
     """Every query looks alike at all it sees."""
-    return (seen / seen.sum(1, keepdims=True))[None, None]
+    return (mask / mask.sum(1, keepdims=True))[None, None]
 
 
 def causal(count):
@@ -44,11 +44,11 @@ def text(words, name="t"):
 @pytest.mark.parametrize("side", ["encoder", "decoder", "cross"])
 def test_uniform_attention_scores_exactly_one_on_every_role(side):
     if side == "cross":
-        terms, seen = cross_terms(WRITTEN, SOURCE, SPECIAL), np.ones((6, 5), bool)
+        terms, mask = cross_terms(WRITTEN, SOURCE, SPECIAL), np.ones((6, 5), bool)
     else:
-        seen = causal(8) if side == "decoder" else np.ones((8, 8), bool)
+        mask = causal(8) if side == "decoder" else np.ones((8, 8), bool)
         terms = self_terms(laid_out.single(), TREE, causal=side == "decoder")
-    found = dense_values(uniform(seen), terms)
+    found = dense_values(uniform(mask), terms)
     scores = {c.name: v.item() for c, v in found.items() if c.kind in ("score", "control")}
     assert scores == {name: pytest.approx(1, abs=1e-12) for name in scores}
     expected = {
@@ -64,14 +64,14 @@ def test_uniform_attention_scores_exactly_one_on_every_role(side):
     # The only object comes after its verb, which therefore never sees it.
     unseen = {"decoder": {"dependent(obj)"}, "cross": both}.get(side, set())
     assert trees == both - unseen
-    log = np.log(seen.sum(1)).mean()
+    log = np.log(mask.sum(1)).mean()
     assert found[ScoreSpec("mean", "entropy")].item() == pytest.approx(log)
 
 
-def brute(weights, seen, keys):
+def brute(weights, mask, keys):
     """Mean lift over the queries that have a choice, with loops."""
     lifts, masses, tops = [], [], []
-    for i, row in enumerate(seen):
+    for i, row in enumerate(mask):
         visible = [j for j in range(len(row)) if row[j]]
         members = [j for j in visible if keys(i, j)]
         if members and len(members) < len(visible):
@@ -85,9 +85,9 @@ def brute(weights, seen, keys):
 def test_roles_of_a_decoder_are_what_loops_make_them():
     tokens = [7, 5, 7, 6, 5, 7, 7, 9]
     layout = text(tokens)
-    seen = causal(8)
+    mask = causal(8)
     rng = np.random.default_rng(0)
-    weights = rng.random((8, 8)) * seen
+    weights = rng.random((8, 8)) * mask
     weights /= weights.sum(1, keepdims=True)
     terms = self_terms(layout, PLAIN, causal=True)
     found = dense_values(weights[None, None], terms)
@@ -100,7 +100,7 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
         "induction": lambda i, j: 0 < j < i and tokens[j - 1] == tokens[i],
     }
     for name, keys in sets.items():
-        lift, mass, top = brute(weights, seen, keys)
+        lift, mass, top = brute(weights, mask, keys)
         assert found[ScoreSpec("score", name)].item() == pytest.approx(lift), name
         assert found[ScoreSpec("mass", name)].item() == pytest.approx(mass), name
         assert terms.ceilings[name] == pytest.approx(top), name
@@ -116,8 +116,8 @@ def test_roles_of_a_decoder_are_what_loops_make_them():
 def test_relations_in_a_decoder_are_those_it_sees():
     layout = laid_out.single()  # 1 a, 2-3 b, 4 c, 5 a, 6 .
     terms = self_terms(layout, TREE, causal=True)
-    seen = causal(8)
-    weights = np.random.default_rng(1).random((8, 8)) * seen
+    mask = causal(8)
+    weights = np.random.default_rng(1).random((8, 8)) * mask
     weights /= weights.sum(1, keepdims=True)
     found = dense_values(weights[None, None], terms)
     # nsubj: word 0 on word 1, which comes after it; and nsubj:pass: word 4 on word 2, before it.
@@ -136,13 +136,13 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     names = [column for column in known if column.kind == "tag"]
     for column in (*names, ScoreSpec("mean", "dependency")):
         np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
-    seen = weights * causal(8)
-    found = dense_values(seen, self_terms(layout, TREE, causal=True))
+    mask = weights * causal(8)
+    found = dense_values(mask, self_terms(layout, TREE, causal=True))
     linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
     shares = {2: 0.5, 3: 0.5}
-    mass = sum(seen[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
+    mass = sum(mask[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
     np.testing.assert_allclose(found[ScoreSpec("mean", "dependency")], mass)
-    verbs = seen[..., [2, 3]].sum((-1, -2)) / 8
+    verbs = mask[..., [2, 3]].sum((-1, -2)) / 8
     np.testing.assert_allclose(found[ScoreSpec("tag", "VERB")], verbs)
 
 
@@ -167,10 +167,10 @@ def test_roles_of_cross_attention_are_what_loops_make_them():
     assert "copy" not in cross_terms(["z", "z"], SOURCE, SPECIAL).ceilings
 
 
-def pure(seen, keys):
+def pure(mask, keys):
     """Looks at some of the keys it sees; where there are none, at all of them alike."""
-    weights = np.zeros(seen.shape)
-    for i, row in enumerate(seen):
+    weights = np.zeros(mask.shape)
+    for i, row in enumerate(mask):
         visible = np.flatnonzero(row)
         members = [j for j in visible if keys(i, j)] or list(visible)
         weights[i, members] = 1 / len(members)
@@ -181,7 +181,7 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
     """Heads in one order, and in another one."""
     rng = np.random.default_rng(3)
     texts = [text(rng.permutation(np.arange(40) % 12 + 5), str(n)) for n in range(6)]
-    seen = causal(40)
+    mask = causal(40)
     kinds = ["first", "previous", "own", "duplicate", "induction", "uniform"]
     traces = []
     for layout in texts:
@@ -194,7 +194,7 @@ def test_pure_heads_of_a_decoder_have_exactly_their_roles():
             "induction": lambda i, j, t=t: 0 < j < i - 2 and t[j - 1] == t[i] and t[j] != t[i],
             "uniform": lambda i, j: True,
         }
-        maps = np.stack([pure(seen, sets[kind]) for kind in kinds])
+        maps = np.stack([pure(mask, sets[kind]) for kind in kinds])
         traces.append(decoder_trace(maps[None, None], [str(n) for n in t]))
     tally = ScoreAccumulator.of(scores_of(traces, PLAIN, side="decoder"))
     found = find_roles(tally, PLAIN, Test(tau=3))
@@ -228,12 +228,12 @@ def test_pure_heads_of_cross_attention():
         for place in copied:
             written[place] = source[(place * 7 + 3) % 20]
         count = len(source)
-        seen = np.ones((15, count), bool)
+        mask = np.ones((15, count), bool)
         maps = [
-            pure(seen, lambda i, j, c=count: j == (2 * i + 1) * c // 30),
-            pure(seen, lambda i, j, c=count: j == c - 1),
-            pure(seen, lambda i, j, s=source, w=written: s[j] == w[i]),
-            pure(seen, lambda i, j: True),
+            pure(mask, lambda i, j, c=count: j == (2 * i + 1) * c // 30),
+            pure(mask, lambda i, j, c=count: j == c - 1),
+            pure(mask, lambda i, j, s=source, w=written: s[j] == w[i]),
+            pure(mask, lambda i, j: True),
         ]
         traces.append(cross_trace(np.stack(maps)[None, None], source, written))
     roles = find_roles(

@@ -44,10 +44,10 @@ def test_few_pairs_are_tested_by_all_flips(count):
 
 def test_many_pairs_are_tested_as_by_scipy():
     values = np.random.default_rng(0).normal(0.25, 1, (40, 3))
-    wanted = stats.permutation_test(
+    expected = stats.permutation_test(
         (values,), lambda x, axis: x.sum(axis), permutation_type="samples", n_resamples=8191, rng=1
     )
-    np.testing.assert_allclose(sign_flip_test(values), wanted.pvalue, atol=0.01)
+    np.testing.assert_allclose(sign_flip_test(values), expected.pvalue, atol=0.01)
 
 
 def test_a_p_value_below_the_draws_is_a_bound():

@@ -12,21 +12,21 @@ import sacrebleu
 from flaxattn.errors import InputError, UnavailableError
 from flaxattn.measures.translation_quality import bleu, chrf
 
-TOLD = ["the cat sat on the mat today .", "A dog runs.", "nothing at all"]
+HYPOTHESES = ["the cat sat on the mat today .", "A dog runs.", "nothing at all"]
 RIGHT = ["the cat sat on the red mat .", "A dog is running.", "not a thing"]
 
 
-def by_hand(told: list[str], right: list[str]) -> float:
+def by_hand(hypotheses: list[str], right: list[str]) -> float:
     """Papineni et al. 2002 on texts whose words are parted by spaces, without smoothing."""
     logs = 0.0
     for n in range(1, 5):
         hits = total = 0
-        for one, other in zip(told, right, strict=True):
+        for one, other in zip(hypotheses, right, strict=True):
             found, known = ngrams(one.split(), n), ngrams(other.split(), n)
             hits += sum((found & known).values())
             total += sum(found.values())
         logs += math.log(hits / total) / 4
-    sizes = [sum(len(text.split()) for text in texts) for texts in (told, right)]
+    sizes = [sum(len(text.split()) for text in texts) for texts in (hypotheses, right)]
     return 100 * min(1.0, math.exp(1 - sizes[1] / sizes[0])) * math.exp(logs)
 
 
@@ -35,22 +35,27 @@ def ngrams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def test_it_is_what_the_paper_defines() -> None:
-    told, right = [TOLD[0], "a b c d e"], [RIGHT[0], "a b c d f g"]
-    assert bleu(told, right).value == pytest.approx(by_hand(told, right))
+    hypotheses, right = [HYPOTHESES[0], "a b c d e"], [RIGHT[0], "a b c d f g"]
+    assert bleu(hypotheses, right).value == pytest.approx(by_hand(hypotheses, right))
 
 
 def test_it_is_sacrebleu_with_its_signature() -> None:
-    assert bleu(TOLD, RIGHT).value == sacrebleu.corpus_bleu(TOLD, [RIGHT]).score
-    assert chrf(TOLD, RIGHT).value == sacrebleu.corpus_chrf(TOLD, [RIGHT]).score
+    assert bleu(HYPOTHESES, RIGHT).value == sacrebleu.corpus_bleu(HYPOTHESES, [RIGHT]).score
+    assert chrf(HYPOTHESES, RIGHT).value == sacrebleu.corpus_chrf(HYPOTHESES, [RIGHT]).score
     version = f"version:{sacrebleu.__version__}"
-    assert bleu(TOLD, RIGHT).signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
-    assert chrf(TOLD, RIGHT).signature.endswith(version)
+    assert (
+        bleu(HYPOTHESES, RIGHT).signature
+        == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    )
+    assert chrf(HYPOTHESES, RIGHT).signature.endswith(version)
 
 
 def test_case_and_tokeniser_are_in_the_signature() -> None:
-    upper = [text.upper() for text in TOLD]
+    upper = [text.upper() for text in HYPOTHESES]
     found = bleu(upper, RIGHT, lowercase=True, tokenize="none")
-    assert found.value == pytest.approx(bleu(TOLD, RIGHT, lowercase=True, tokenize="none").value)
+    assert found.value == pytest.approx(
+        bleu(HYPOTHESES, RIGHT, lowercase=True, tokenize="none").value
+    )
     assert "case:lc" in found.signature
     assert "tok:none" in found.signature
     assert str(found) == f"{found.value:.2f} {found.signature}"
@@ -59,7 +64,7 @@ def test_case_and_tokeniser_are_in_the_signature() -> None:
 @pytest.mark.parametrize("score", [bleu, chrf])
 def test_numbers_of_sentences_must_agree(score) -> None:
     with pytest.raises(InputError) as error:
-        score(TOLD, RIGHT[:2])
+        score(HYPOTHESES, RIGHT[:2])
     assert str(error.value).splitlines() == [
         "3 translations and 2 references",
         "line i of one must be the translation of the same sentence as line i of the other",
@@ -70,13 +75,13 @@ def test_numbers_of_sentences_must_agree(score) -> None:
 
 def test_an_unknown_tokeniser() -> None:
     with pytest.raises(InputError, match="sacrebleu has no tokeniser 'moses'\nit has none, zh"):
-        bleu(TOLD, RIGHT, tokenize="moses")
+        bleu(HYPOTHESES, RIGHT, tokenize="moses")
 
 
 def test_without_sacrebleu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(UnavailableError) as error:
-        bleu(TOLD, RIGHT)
+        bleu(HYPOTHESES, RIGHT)
     assert str(error.value).splitlines() == [
         "BLEU and chrF need the package sacrebleu",
         "it is not installed",

@@ -38,17 +38,17 @@ def lifts_of(values):
 
 def test_the_keys_of_a_range() -> None:
     offset = np.arange(9) - np.arange(9)[:, None]
-    for reach, seen in (
+    for reach, expected in (
         (EVERY_KEY, offset == offset),
         (CAUSAL, offset <= 0),
         (KeyRange(2, 1), (offset >= -2) & (offset <= 1)),
         (KeyRange(3, 0), (offset >= -3) & (offset <= 0)),
         (KeyRange(20, 20), offset == offset),
     ):
-        assert np.array_equal(reach.mask(9), seen)
-        assert np.array_equal(reach.counts(9), seen.sum(1))
+        assert np.array_equal(reach.mask(9), expected)
+        assert np.array_equal(reach.counts(9), expected.sum(1))
         for queries, keys in (([1, 2], [0]), ([3], [5, 6]), ([7, 8], [7, 8])):
-            assert reach.covers(queries, keys) == seen[np.ix_(queries, keys)].all()
+            assert reach.covers(queries, keys) == expected[np.ix_(queries, keys)].all()
 
 
 def test_ranges_of_models() -> None:
@@ -72,8 +72,8 @@ def test_a_window_of_the_whole_text_gives_the_scores_without_one(name: str) -> N
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_uniform_attention_in_a_window_scores_one(name: str) -> None:
     layout = LAYOUTS[name]
-    seen = WINDOW.mask(len(layout))
-    weights = (seen / seen.sum(1, keepdims=True))[None, None]
+    visible = WINDOW.mask(len(layout))
+    weights = (visible / visible.sum(1, keepdims=True))[None, None]
     found = dense_values(weights, lifts_within(layout, asked_of(layout), WINDOW))
     found = {c: v.item() for c, v in lifts_of(found).items() if c.name != "block_entropy"}
     assert found == {column: pytest.approx(1, abs=1e-12) for column in found}
@@ -83,9 +83,9 @@ def test_uniform_attention_in_a_window_scores_one(name: str) -> None:
 
 def test_uniform_attention_in_the_window_of_a_decoder_scores_one() -> None:
     layout, window = laid_out.single(), KeyRange(3, 0)
-    seen = window.mask(len(layout))
+    visible = window.mask(len(layout))
     terms = self_terms(layout, TREE, causal=True, window=window)
-    found = dense_values((seen / seen.sum(1, keepdims=True))[None, None], terms)
+    found = dense_values((visible / visible.sum(1, keepdims=True))[None, None], terms)
     found = {c.name: v.item() for c, v in lifts_of(found).items()}
     assert found == {name: pytest.approx(1, abs=1e-12) for name in found}
     assert {"local", "own", "previous", "first", "governor(any)"} <= found.keys()
@@ -142,9 +142,9 @@ def test_lifts_of_a_decoder_with_windows_are_those_of_dense_maps(tmp_path: Path)
         offset = np.arange(len(ids))[:, None] - np.arange(len(ids))
         sets = {"own": offset == 0, "previous": offset == 1, "local": abs(offset) <= LOCAL}
         for layer, found in enumerate(dense.run(ids)[0]):
-            seen = visible(len(ids), gemma.config.windows[layer])
+            mask = visible(len(ids), gemma.config.windows[layer])
             for name, members in sets.items():
-                size, choice = (members & seen).sum(1), seen.sum(1)
+                size, choice = (members & mask).sum(1), mask.sum(1)
                 counted = (size > 0) & (size < choice)
                 mass = (found.weights * members).sum(-1)
                 lift = (mass * choice / np.maximum(size, 1))[:, counted].mean(1)

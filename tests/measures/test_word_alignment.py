@@ -43,10 +43,10 @@ def traced(weights: Any, **fields: Any) -> Trace:
     record = AttentionRecord(
         weights=array, layers=tuple(range(len(array))), heads=tuple(range(array.shape[2]))
     )
-    told: dict[str, Any] = {"tokens": [SOURCE], "written": [WRITTEN], "words": [SOURCE_WORDS]}
-    told["decoder_tokens"] = [["<s>", *WRITTEN[:-1]]]
-    told["decoder_words"] = [[0, 1, 1, None]]
-    return Trace(cross=record, **{**told, **fields})
+    metadata: dict[str, Any] = {"tokens": [SOURCE], "written": [WRITTEN], "words": [SOURCE_WORDS]}
+    metadata["decoder_tokens"] = [["<s>", *WRITTEN[:-1]]]
+    metadata["decoder_words"] = [[0, 1, 1, None]]
+    return Trace(cross=record, **{**metadata, **fields})
 
 
 def test_pieces_become_words_and_special_pieces_none() -> None:

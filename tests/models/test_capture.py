@@ -94,11 +94,11 @@ CAPTURES = {
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_asking_changes_no_output(params, capture, dtype):
     module = BertForPreTraining(CONFIG, dtype=dtype)
-    wanted, _ = forward(params, module=module)
+    expected, _ = forward(params, module=module)
     out, _ = forward(params, module=module, capture=capture)
     rounding = 8 * CONFIG.num_hidden_layers * float(jnp.finfo(dtype).eps)
     for name in ("last_hidden_state", "prediction_logits", "seq_relationship_logits"):
-        a, b = (np.asarray(getattr(o, name), np.float32) for o in (wanted, out))
+        a, b = (np.asarray(getattr(o, name), np.float32) for o in (expected, out))
         assert np.abs(a - b).max() <= rounding * np.abs(a).max()
 
 
@@ -309,8 +309,8 @@ def test_a_layer_that_is_not_there(params):
 @pytest.mark.parametrize("capture", [None, *CAPTURES.values()], ids=["unasked", *CAPTURES])
 def test_dropout_masks_do_not_depend_on_the_request(params, capture):
     key = jax.random.key(7)
-    wanted, _ = forward(params, key=key)
-    close(forward(params, capture=capture, key=key)[0], wanted)
+    expected, _ = forward(params, key=key)
+    close(forward(params, capture=capture, key=key)[0], expected)
 
 
 def test_trap_init_makes_no_intermediates():

@@ -156,8 +156,8 @@ def test_round_trip_is_bit_equal(family: str, name: str, loaded: Loaded, tmp_pat
     for tensor, array in theirs.items():
         assert ours.read(tensor).tobytes() == array.tobytes(), tensor
     settings = json.loads((tmp_path / "ours" / "config.json").read_text(encoding="utf-8"))
-    wanted = {key: value for key, value in stored.config.items() if key not in UNSTABLE}
-    assert {key: settings.get(key, "absent") for key in wanted} == wanted
+    expected = {key: value for key, value in stored.config.items() if key not in UNSTABLE}
+    assert {key: settings.get(key, "absent") for key in expected} == expected
 
 
 def test_the_cases_are_worth_comparing() -> None:

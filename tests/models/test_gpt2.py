@@ -30,8 +30,8 @@ TEXTS = ["a cat", "été à midi", "no"]
 def written(folder: Path, **settings: Any) -> Path:
     """The case's checkpoint, with other settings."""
     folder.mkdir(exist_ok=True)
-    told = {"model_type": "gpt2", "architectures": [CASE.head], **CASE.config(), **settings}
-    (folder / "config.json").write_text(json.dumps(told))
+    config = {"model_type": "gpt2", "architectures": [CASE.head], **CASE.config(), **settings}
+    (folder / "config.json").write_text(json.dumps(config))
     tensor_file.write(folder / "model.safetensors", golden.tensors(CASE))
     return folder
 
@@ -172,8 +172,8 @@ def test_texts_come_back_with_what_follows(reader: Any) -> None:
     assert all(text.startswith(prompt) for text, prompt in zip(both, TEXTS, strict=True))
     (alone,) = reader.generate(TEXTS[0], max_new_tokens=8)
     assert alone == both[0]
-    told, trace = reader.generate(TEXTS[:2], max_new_tokens=8, trace=True)
-    assert [text for (text,) in trace.texts] == told
+    generated, trace = reader.generate(TEXTS[:2], max_new_tokens=8, trace=True)
+    assert [text for (text,) in trace.texts] == generated
 
 
 def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def recorded(module: Any, params: Any, given: Any) -> Values:
     }
     trace = Trace.from_variables(state)
     for side in sides:
-        saw = getattr(trace, side)
-        values |= {(side, "scores"): saw.scores, (side, "weights"): saw.weights}
+        record = getattr(trace, side)
+        values |= {(side, "scores"): record.scores, (side, "weights"): record.weights}
     return values
 
 

@@ -273,18 +273,18 @@ def test_recorded_values_are_those_after_earlier_interventions() -> None:
     ]
     variables = with_interventions(model.params, edits)
     _, state = model.module.apply(variables, *model.given(), mutable=["sites"])
-    values, hooks, seen = site_values(state), {}, {}
+    values, hooks, final = site_values(state), {}, {}
     for side, site in (("cross", "attention_output"), ("cross", "query")):
         factor = np.array([1.0, 2.0, 1.0]) if site == "query" else np.ones(3)
 
         def hook(layer: int, x: Any, place: Any = (side, site), factor: Any = factor) -> Any:
-            seen.setdefault(place, []).append(x * factor[layer])
+            final.setdefault(place, []).append(x * factor[layer])
             return x * factor[layer]
 
         hooks[side, site] = hook
     hooks["encoder", "layer_output"] = lambda _, x: x + 1
     model.truth(hooks)
-    for (side, site), arrays in seen.items():
+    for (side, site), arrays in final.items():
         close(values[side][site], np.stack(arrays))
     assert set(values) == {"encoder", "cross"}
 

@@ -34,8 +34,8 @@ OLD = {"model_type": "modernbert", "num_hidden_layers": 5, "global_attn_every_n_
 def test_a_local_layer_sees_half_of_the_window_on_either_side() -> None:
     module = ModernBert(CONFIG, capture=Capture(weights=True))
     ids = np.random.default_rng(0).integers(5, 50, (1, 20))
-    _, seen = module.apply({"params": drawn(module, ids)}, ids, mutable=["intermediates"])
-    weights = np.asarray(Trace.from_variables(seen).encoder.weights)
+    _, state = module.apply({"params": drawn(module, ids)}, ids, mutable=["intermediates"])
+    weights = np.asarray(Trace.from_variables(state).encoder.weights)
     far = np.abs(np.arange(20)[:, None] - np.arange(20)) > 3
     for layer, kind in enumerate(CONFIG.layer_types):
         assert (weights[layer, 0][:, far] == 0).all() == (kind == SLIDING)

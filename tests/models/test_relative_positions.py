@@ -54,7 +54,7 @@ def test_gradients_are_those_of_an_array(implementation: str, size: int, causal:
     def loss(q: Any, k: Any, v: Any, table: Any, dense: bool) -> Any:
         bias: Any = relative_bias(table, 12, not causal)
         bias = bias(places[:, None], places[None])[None] if dense else bias
-        output, seen = attention(
+        output, captured = attention(
             q,
             k,
             v,
@@ -63,7 +63,7 @@ def test_gradients_are_those_of_an_array(implementation: str, size: int, causal:
             capture=Capture(stats=("entropy",)),
             implementation=implementation,
         )
-        return (output * weigh).sum() + seen.stats["entropy"].sum()
+        return (output * weigh).sum() + captured.stats["entropy"].sum()
 
     def found(dense: bool) -> Any:
         of_all = jax.value_and_grad(loss, argnums=(0, 1, 2, 3))
@@ -96,8 +96,8 @@ def test_no_array_of_queries_times_keys_for_statistics_and_gradients(causal: boo
     def loss(x: Any, table: Any) -> Any:
         capture = Capture(stats=("lse", "entropy"))
         bias = relative_bias(table, 128, not causal)
-        output, seen = attention(x, x, x, bias=bias, causal=causal, capture=capture)
-        return output.sum() + seen.stats["entropy"].sum()
+        output, captured = attention(x, x, x, bias=bias, causal=causal, capture=capture)
+        return output.sum() + captured.stats["entropy"].sum()
 
     made = set(shapes_in(jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(x, table).jaxpr))
     assert any(shape.count(size) == 1 for shape in made)
@@ -113,6 +113,6 @@ def test_a_whole_t5_makes_none_either(t5: Any) -> None:
     def seen(params: Any, ids: Any) -> Any:
         return module.apply({"params": params}, ids, None, ids, mutable=["intermediates"])[1]
 
-    made = set(shapes_in(jax.make_jaxpr(seen)(t5.params, ids).jaxpr))
+    made = set(shapes_in(jax.make_jaxpr(captured)(t5.params, ids).jaxpr))
     assert any(shape.count(size) == 1 for shape in made)
     assert not [shape for shape in made if math.prod(shape) >= size * size / 2]

@@ -45,7 +45,7 @@ SOURCE, TARGET = RNG.integers(2, 23, (3, 9)), RNG.integers(2, 19, (3, 7))
 # Whole, padded behind, padded in front.
 MASK = np.array([[1] * 9, [1] * 6 + [0] * 3, [0] * 2 + [1] * 7])
 PLACES = [np.flatnonzero(row) for row in MASK]
-GIVEN = {"input_ids": SOURCE, "attention_mask": MASK, "decoder_input_ids": TARGET}
+INPUTS = {"input_ids": SOURCE, "attention_mask": MASK, "decoder_input_ids": TARGET}
 
 
 def drawn(module: RnnLM, seed: int = 0, scale: float = 0.7) -> Any:
@@ -114,8 +114,8 @@ def published(params: Any, source: np.ndarray, target: np.ndarray) -> dict[str, 
 
 def forward(params: Any = PARAMS, capture: fa.Capture = WEIGHTS, **changes: Any) -> Any:
     """Output and trace."""
-    out, seen = run(MODULE.clone(capture=capture), params, {**GIVEN, **changes}, True)
-    return out, fa.Trace.from_variables(seen)
+    out, captured = run(MODULE.clone(capture=capture), params, {**INPUTS, **changes}, True)
+    return out, fa.Trace.from_variables(captured)
 
 
 def test_every_number_is_the_papers() -> None:
@@ -170,7 +170,7 @@ def test_row_statistics_are_those_of_the_scores() -> None:
 @pytest.mark.slow
 def test_asking_changes_no_number() -> None:
     requested, _ = forward()
-    plain, _ = run(MODULE, PARAMS, GIVEN, False)
+    plain, _ = run(MODULE, PARAMS, INPUTS, False)
     np.testing.assert_allclose(requested.logits, plain.logits, rtol=0, atol=1e-6)
 
 
@@ -180,7 +180,7 @@ def test_padding_of_the_source_changes_nothing() -> None:
     one = forward()[0].logits
     other = forward(input_ids=np.where(MASK == 1, SOURCE, 5))[0].logits
     np.testing.assert_array_equal(one, other)
-    wider = {n: np.pad(a, ((0, 0), (3, 5))) for n, a in list(GIVEN.items())[:2]}
+    wider = {n: np.pad(a, ((0, 0), (3, 5))) for n, a in list(INPUTS.items())[:2]}
     # Rounding grows from step to step; either is within 1e-5 of the truth, see below.
     np.testing.assert_allclose(forward(**wider)[0].logits, one, rtol=0, atol=1e-5)
 
@@ -229,7 +229,7 @@ def continued(cache: dict[str, Any], ids: Any, encoded: Any, places: Any) -> tup
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_cache_changes_nothing(first: int) -> None:
     """The first tokens at once, the others one by one; what attention saw is the same too."""
-    whole, seen = forward()
+    whole, captured = forward()
     cache: dict[str, Any] = {}
     begin = 0
     for end in [first, *range(first + 1, 8)]:
@@ -239,7 +239,7 @@ def test_a_cache_changes_nothing(first: int) -> None:
         cache = {"cache": state["cache"]}
         np.testing.assert_allclose(logits, whole.logits[:, begin:end], rtol=0, atol=1e-5)
         step = fa.Trace.from_variables(state).cross.weights
-        np.testing.assert_allclose(step, seen.cross.weights[:, :, :, begin:end], atol=1e-5)
+        np.testing.assert_allclose(step, captured.cross.weights[:, :, :, begin:end], atol=1e-5)
         begin = end
 
 
@@ -257,8 +257,8 @@ def test_the_cache_of_a_sequence_is_one_state() -> None:
 
 def cost(params: Any, module: RnnLM) -> Any:
     """A loss that depends on logits, and on the entropy of attention."""
-    out, seen = module.apply({"params": params}, **GIVEN, mutable=["intermediates"])
-    entropy = fa.Trace.from_variables(seen).cross.stats["entropy"]
+    out, captured = module.apply({"params": params}, **INPUTS, mutable=["intermediates"])
+    entropy = fa.Trace.from_variables(captured).cross.stats["entropy"]
     return jnp.square(out.logits).mean() + entropy.mean()
 
 
@@ -302,31 +302,31 @@ def test_gradients_are_those_of_the_formulas() -> None:
 @pytest.mark.slow
 def test_dropout_drops_only_when_asked() -> None:
     module = RnnLM(dataclasses.replace(CONFIG, dropout=0.5))
-    still = run(module, PARAMS, GIVEN, False)[0].logits
+    still = run(module, PARAMS, INPUTS, False)[0].logits
     np.testing.assert_allclose(still, forward()[0].logits, atol=1e-6)
     rngs = {"dropout": jax.random.key(0)}
     apply = jax.jit(functools.partial(module.apply, deterministic=False))
-    dropped = apply({"params": PARAMS}, **GIVEN, rngs=rngs).logits
+    dropped = apply({"params": PARAMS}, **INPUTS, rngs=rngs).logits
     assert np.abs(dropped - still).max() > 0.1
 
 
 @pytest.mark.slow
 def test_bfloat16_is_close() -> None:
     module = RnnLM(CONFIG, dtype=jnp.bfloat16, capture=WEIGHTS)
-    out, seen = run(module, PARAMS, GIVEN, True)
+    out, captured = run(module, PARAMS, INPUTS, True)
     truth, trace = forward()
     assert out.logits.dtype == jnp.bfloat16
-    weights = fa.Trace.from_variables(seen).cross.weights
+    weights = fa.Trace.from_variables(captured).cross.weights
     assert np.abs(weights - trace.cross.weights).mean() < 0.02
     assert np.abs(out.logits.astype(jnp.float32) - truth.logits).mean() < 0.1
 
 
-PIECES = ["<pad>", "</s>", "<unk>", *"a b c d e f g h i j k l m n o p".split()]
+TOKENS = ["<pad>", "</s>", "<unk>", *"a b c d e f g h i j k l m n o p".split()]
 
 
 def reading() -> Tokenizer:
     """One word per piece, and the end of the text."""
-    vocabulary = {piece: number for number, piece in enumerate(PIECES)}
+    vocabulary = {piece: number for number, piece in enumerate(TOKENS)}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
@@ -377,7 +377,7 @@ def test_a_trace_of_two_texts_has_cross_only(handle: Any) -> None:
     assert one.tokens == [["e", "f", "</s>"]]
     assert one.written == [["f", "e", "a", "g", "</s>"]] and one.decoder_tokens[0][0] == "<pad>"
     assert one.cross.weights.shape == (1, 1, 1, 5, 3)
-    ids = [[PIECES.index(piece) for piece in row] for row in (one.tokens[0], one.decoder_tokens[0])]
+    ids = [[TOKENS.index(piece) for piece in row] for row in (one.tokens[0], one.decoder_tokens[0])]
     truth = published(handle.params, np.array(ids[0]), np.array(ids[1]))
     np.testing.assert_allclose(one.cross.weights[0, 0, 0], truth["weights"], atol=1e-5)
 
@@ -474,7 +474,7 @@ def test_what_is_refused(folder: Path, handle: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"capture\.heads asks for 1, but this model has heads 0"):
         handle.trace("a", "b", capture=fa.Capture(weights=True, heads=(1,)))
     with pytest.raises(ValueError, match="the model has layer 0 only"):
-        run(MODULE.clone(capture=fa.Capture(weights=True, layers=(1,))), PARAMS, GIVEN, True)
+        run(MODULE.clone(capture=fa.Capture(weights=True, layers=(1,))), PARAMS, INPUTS, True)
     with pytest.raises(InputError, match="recurrent models do not record"):
         handle.trace("a", "b", capture=fa.Capture(hidden=True))
     tensors = model_directory.to_hf(handle.module, handle.params)

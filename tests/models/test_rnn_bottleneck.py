@@ -38,7 +38,7 @@ SOURCE, TARGET = RNG.integers(2, 23, (3, 9)), RNG.integers(2, 19, (3, 7))
 # Whole, padded behind, padded in front.
 MASK = np.array([[1] * 9, [1] * 6 + [0] * 3, [0] * 2 + [1] * 7])
 PLACES = [np.flatnonzero(row) for row in MASK]
-GIVEN = {"input_ids": SOURCE, "attention_mask": MASK, "decoder_input_ids": TARGET}
+INPUTS = {"input_ids": SOURCE, "attention_mask": MASK, "decoder_input_ids": TARGET}
 
 
 def drawn(module: RnnLM, seed: int = 0) -> Any:
@@ -88,7 +88,7 @@ def published(params: Any, source: np.ndarray, target: np.ndarray) -> np.ndarray
 
 
 def test_every_number_is_that_of_the_formulas() -> None:
-    out, records = run(MODULE.clone(capture=fa.Capture(weights=True)), PARAMS, GIVEN, True)
+    out, records = run(MODULE.clone(capture=fa.Capture(weights=True)), PARAMS, INPUTS, True)
     assert not records, "there is no attention to record"
     for b, places in enumerate(PLACES):
         expected = published(PARAMS, SOURCE[b, places], TARGET[b])
@@ -117,7 +117,7 @@ def test_there_are_no_parameters_of_attention() -> None:
 @pytest.mark.few("4")
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_cache_changes_nothing(first: int) -> None:
-    whole = run(MODULE, PARAMS, GIVEN, False)[0]
+    whole = run(MODULE, PARAMS, INPUTS, False)[0]
     cache: dict[str, Any] = {}
     begin, module = 0, MODULE.clone(cache_length=7)
     for end in [first, *range(first + 1, 8)]:
@@ -158,7 +158,7 @@ def test_a_directory_comes_back_and_asking_for_attention_is_refused(tmp_path: Pa
     names = tensor_file.TensorFiles(tmp_path / "model").shapes
     assert not [name for name in names if "cross_attention" in name]
     with pytest.raises(InputError, match=r"has no attention: there is nothing to trace\.\n.*base"):
-        model(**GIVEN, output_attentions=True)
+        model(**INPUTS, output_attentions=True)
     with pytest.raises(InputError, match="has no attention"):
         fa.extract(model, ["a"])
-    assert model(**GIVEN).cross_attentions is None
+    assert model(**INPUTS).cross_attentions is None

@@ -122,7 +122,7 @@ def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> No
     """The first tokens at once, the others one by one; what attention saw is the same too."""
     module, variables = model
     whole, state = apply(module, variables, SOURCE, MASK, TARGET, mutable=("intermediates",))
-    seen = fa.Trace.from_variables(state)
+    trace = fa.Trace.from_variables(state)
     encoded = apply(module, variables, SOURCE, MASK, method="encode")
     cache: dict[str, Any] = {}
     begin, scores = 0, []
@@ -141,10 +141,10 @@ def test_a_cache_changes_nothing(model: tuple[Seq2SeqLM, Any], first: int) -> No
         cache = {"cache": state["cache"]}
         step = fa.Trace.from_variables(state)
         np.testing.assert_allclose(
-            step.cross.weights, seen.cross.weights[:, :, :, begin:end], atol=1e-5
+            step.cross.weights, trace.cross.weights[:, :, :, begin:end], atol=1e-5
         )
         own = step.decoder.weights[..., :end]
-        np.testing.assert_allclose(own, seen.decoder.weights[:, :, :, begin:end, :end], atol=1e-5)
+        np.testing.assert_allclose(own, trace.decoder.weights[:, :, :, begin:end, :end], atol=1e-5)
         scores.append(logits)
         begin = end
     np.testing.assert_allclose(jnp.concatenate(scores, 1), whole.logits, rtol=0, atol=1e-5)

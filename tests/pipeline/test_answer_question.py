@@ -29,10 +29,10 @@ CONTEXT = (
 def word_pieces() -> Tokenizer:
     """BERT's kind, of single letters and their continuations."""
     letters = [chr(n) for n in range(33, 127)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "is", *letters]
-    pieces += [f"##{letter}" for letter in letters]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "is", *letters]
+    tokens += [f"##{letter}" for letter in letters]
     backend = tokenizers.Tokenizer(
-        models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]")
+        models.WordPiece({piece: n for n, piece in enumerate(tokens)}, unk_token="[UNK]")
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

@@ -61,9 +61,9 @@ def check_same(found: Trace, expected: Trace, tolerance: float = 1e-6) -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
     ours, theirs = found.sides, expected.sides
     assert ours.keys() == theirs.keys()
-    for side, seen in ours.items():
-        assert jax.tree.structure(seen) == jax.tree.structure(theirs[side])
-        for one, other in zip(jax.tree.leaves(seen), jax.tree.leaves(theirs[side]), strict=True):
+    for side, record in ours.items():
+        assert jax.tree.structure(record) == jax.tree.structure(theirs[side])
+        for one, other in zip(jax.tree.leaves(record), jax.tree.leaves(theirs[side]), strict=True):
             assert isinstance(one, np.ndarray) and one.flags.owndata
             assert one.dtype == other.dtype
             np.testing.assert_allclose(one, np.asarray(other), rtol=tolerance, atol=tolerance)
@@ -354,11 +354,11 @@ def test_widths_stay_within_the_limit() -> None:
 def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch) -> None:
     fetched, failed = DeviceStep._fetched, []
 
-    def once(self: Any, seen: Any, first: int) -> Any:
+    def once(self: Any, results: Any, first: int) -> Any:
         if not failed:
             failed.append(first)
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while computing.")
-        return fetched(self, seen, first)
+        return fetched(self, results, first)
 
     monkeypatch.setattr(DeviceStep, "_fetched", once)
     found = fa.extract(bert, texts, capture=MAPS, batch_tokens=256, devices=jax.devices()[:2])

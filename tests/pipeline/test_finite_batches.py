@@ -48,13 +48,13 @@ def family(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.few("bert-weights")
-@pytest.mark.parametrize("asked", CAPTURES)
-def test_extraction_and_traces_name_layer_head_and_text(family: Any, asked: str) -> None:
+@pytest.mark.parametrize("capture_name", CAPTURES)
+def test_extraction_and_traces_name_layer_head_and_text(family: Any, capture_name: str) -> None:
     name, model = family
-    if name == "seq2seq" and asked == "one head":
+    if name == "seq2seq" and capture_name == "one head":
         return  # its decoder has no layer 1
-    broken, capture = with_nan(model), CAPTURES[asked]
-    head = 1 if asked == "one head" else 0
+    broken, capture = with_nan(model), CAPTURES[capture_name]
+    head = 1 if capture_name == "one head" else 0
     expected = f"the {SIDES[name]} attention of layer 1, head {head} is NaN or infinite for text 0"
     pairs = ["the cat", "a"] if name == "seq2seq" else None
     for run in (fa.extract, lambda m, *given, **kept: m.trace(*given, **kept)):

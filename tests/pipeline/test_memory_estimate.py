@@ -52,6 +52,6 @@ def test_the_peak_of_a_command_is_what_it_says(name: str, tmp_path: Path) -> Non
     done = subprocess.run(measure, cwd=tmp_path, env=plain, stdout=subprocess.PIPE, check=True)
     code, peak, output = json.loads(done.stdout)
     assert code == 0, output
-    (said,) = re.findall(r"about ([\d.]+) (MB|GB) of memory", output)
-    expected, measured = float(said[0]) * UNITS[said[1]], 1024 * peak
+    (estimate,) = re.findall(r"about ([\d.]+) (MB|GB) of memory", output)
+    expected, measured = float(estimate[0]) * UNITS[estimate[1]], 1024 * peak
     assert measured / 1.5 < expected < 1.5 * measured, (expected, measured)

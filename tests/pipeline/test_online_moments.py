@@ -40,18 +40,18 @@ def brute(traces: list[Trace]) -> dict[tuple[Any, ...], tuple[int, float, float]
     found = defaultdict(list)
     for one in traces:
         for side in ("encoder", "cross"):
-            seen = getattr(one, side)
-            if seen is None:
+            record = getattr(one, side)
+            if record is None:
                 continue
-            unit = 255 if seen.weights.dtype == np.uint8 else 1
+            unit = 255 if record.weights.dtype == np.uint8 else 1
             for i, layer in enumerate(LAYERS):
                 for j, head in enumerate(HEADS):
                     for name in ("entropy", "received"):
-                        found[side, name, layer, head, None] += list(seen.stats[name][i, 0, j])
+                        found[side, name, layer, head, None] += list(record.stats[name][i, 0, j])
                     for r in range(2):
-                        values = seen.stats["topk_weights"][i, 0, j, :, r]
+                        values = record.stats["topk_weights"][i, 0, j, :, r]
                         found[side, f"topk_weights[{r}]", layer, head, None] += list(values)
-                    for (q, k), w in np.ndenumerate(seen.weights[i, 0, j]):
+                    for (q, k), w in np.ndenumerate(record.weights[i, 0, j]):
                         found[side, "weight", layer, head, k - q].append(w / unit)
     rows = {key: np.array(values, np.float64) for key, values in found.items()}
     return {k: (len(v), v.mean(), ((v - v.mean()) ** 2).sum()) for k, v in rows.items()}

@@ -53,8 +53,8 @@ def dates() -> Pretrained:
 
 def stored(trace: Any) -> int:
     """Bytes of what a trace of one text holds."""
-    seen = [getattr(trace, side) for side in ("encoder", "decoder", "cross")]
-    return sum(leaf.nbytes for leaf in jax.tree.leaves([one for one in seen if one is not None]))
+    records = [getattr(trace, side) for side in ("encoder", "decoder", "cross")]
+    return sum(leaf.nbytes for leaf in jax.tree.leaves([one for one in records if one is not None]))
 
 
 def tokens(encoded: Any) -> list[int]:

@@ -442,8 +442,16 @@ def test_incomplete_shards(checkpoint: Checkpoint) -> None:
 
 def test_a_token_without_a_row_is_refused_where_a_text_has_it(checkpoint: Checkpoint) -> None:
     folder = checkpoint()
-    pieces = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "near": 96, "far": 97}
-    bert_backend(pieces, {}).save(str(folder / "tokenizer.json"))
+    vocabulary = {
+        "[PAD]": 0,
+        "[UNK]": 1,
+        "[CLS]": 2,
+        "[SEP]": 3,
+        "[MASK]": 4,
+        "near": 96,
+        "far": 97,
+    }
+    bert_backend(vocabulary, {}).save(str(folder / "tokenizer.json"))
     model = fa.from_pretrained(folder)
     assert model.trace("near").tokens == [["[CLS]", "near", "[SEP]"]]
     for read in (model.trace, model.read, lambda text: fa.embed(model, text)):
@@ -453,8 +461,8 @@ def test_a_token_without_a_row_is_refused_where_a_text_has_it(checkpoint: Checkp
 
 def test_a_tokenizer_whose_special_tokens_have_no_row(checkpoint: Checkpoint) -> None:
     folder = checkpoint()
-    pieces = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    bert_backend(pieces, {}).save(str(folder / "tokenizer.json"))
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    bert_backend(vocabulary, {}).save(str(folder / "tokenizer.json"))
     settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     settings["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", 98], "cls": ["x", 2]}
     (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -147,10 +147,10 @@ def test_neighbours_in_the_batch_change_nothing(settings: dict[str, object]) -> 
 def test_draws_follow_the_probabilities() -> None:
     """4,000 first tokens: each share within four standard errors of the softmax."""
     table = np.repeat(tables(1), 4000, axis=0)
-    wanted = np.asarray(jax.nn.softmax(jnp.asarray(table[0, 0] / 1.5)))
+    expected = np.asarray(jax.nn.softmax(jnp.asarray(table[0, 0] / 1.5)))
     drawn = np.asarray(run(table, do_sample=True, temperature=1.5).ids[:, 0, 1])
     shares = np.bincount(drawn, minlength=SIZE) / 4000
-    assert (np.abs(shares - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / 4000)).all()
+    assert (np.abs(shares - expected) < 4 * np.sqrt(expected * (1 - expected) / 4000)).all()
 
 
 @pytest.mark.slow

@@ -98,8 +98,8 @@ def test_stop_strings_of_a_batch_in_ids_and_in_the_trace(
     texts, trace = model.generate(prompts, trace=True, **settings)
     assert texts == [before, before, third]
     assert len(looks) == 2  # 32 of 80 tokens: after those, every text has its stop string
-    pieces = [len(text.encode()) for text in (before + "😀", before + "😀", third + "part:")]
-    assert trace.mask.sum(1).tolist() == pieces
+    lengths = [len(text.encode()) for text in (before + "😀", before + "😀", third + "part:")]
+    assert trace.mask.sum(1).tolist() == lengths
     assert list(trace.tokens[0][:5]) == list("Plain")
     assert list(trace[0].tokens[0][-4:]) == ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
     assert len(head_measures(trace)) == 2

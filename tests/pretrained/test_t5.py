@@ -63,9 +63,9 @@ def test_a_text_ends_with_its_mark_and_comes_back(model: Any) -> None:
 def test_a_trace_has_three_sides_and_its_scores_add_up(model: Any) -> None:
     """q·k and the bias are the scores: shared by layers, by distance, and none across."""
     trace = model.trace("the cat is very sad , b c d e f g h .", "a b c d", capture=EVERYTHING)
-    for side, seen in trace.sides.items():
-        products = np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key)
-        bias = np.asarray(seen.scores) - products
+    for side, record in trace.sides.items():
+        products = np.einsum("lbqhd,lbkhd->lbhqk", record.query, record.key)
+        bias = np.asarray(record.scores) - products
         if side == "cross":
             np.testing.assert_allclose(bias, 0, atol=1e-4)
             continue

@@ -64,14 +64,14 @@ def test_states_of_words_are_means_of_those_of_the_model(request, family, senten
     parts[3] = parts[3]._replace(start=parts[2].start, stop=parts[2].stop)
     parts[4] = parts[4]._replace(stop=parts[5].stop)
     bent = whole._replace(words=tuple(parts[:5]), id="bent")
-    seen = []
+    counts = []
     found = list(
         word_states(
-            model, [whole, bent], [0, -1], ReadingOptions(watch=lambda _, n: seen.append(n))
+            model, [whole, bent], [0, -1], ReadingOptions(watch=lambda _, n: counts.append(n))
         )
     )
     last = model.config.encoder_layers if family == "seq2seq" else 2
-    assert seen == [2] and [words.layers for words in found] == [(0, last)] * 2
+    assert counts == [2] and [words.layers for words in found] == [(0, last)] * 2
     read = model.read([whole.text], None).rows()[0]
     given = {name: read.given[name] for name in ("input_ids", "attention_mask")}
     if family == "seq2seq":
@@ -80,9 +80,9 @@ def test_states_of_words_are_means_of_those_of_the_model(request, family, senten
     states = out.encoder_hidden_states if family == "seq2seq" else out.hidden_states
     first = int(family == "bert")
     for place, layer in enumerate((0, last)):
-        pieces = np.asarray(states[layer])[0, first : first + 6]
-        np.testing.assert_allclose(found[0].vectors[place], pieces, atol=1e-5)
-        expected = [*pieces[:3], pieces[4:6].mean(0)]
+        vectors = np.asarray(states[layer])[0, first : first + 6]
+        np.testing.assert_allclose(found[0].vectors[place], vectors, atol=1e-5)
+        expected = [*vectors[:3], vectors[4:6].mean(0)]
         np.testing.assert_allclose(found[1].vectors[place], expected, atol=1e-5)
     assert found[0].tree.depths.tolist() == [0, 1, 2, 3, 4, 5]
     assert found[1].tree.depths.tolist() == [0, 1, 2, 4]
@@ -96,10 +96,10 @@ def test_what_states_are_not_there(bert, sentences):
 
 def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
     train, test = sentences[8:], sentences[:8]
-    told = []
-    reading = ReadingOptions(watch=lambda what, count: told.append((what, count)))
+    lines = []
+    reading = ReadingOptions(watch=lambda what, count: lines.append((what, count)))
     found = fa.head_probe(bert, test, train, reading=reading)
-    assert told == [("reading heads", 16), ("reading heads", 8), ("fitting a parser", 0)]
+    assert lines == [("reading heads", 16), ("reading heads", 8), ("fitting a parser", 0)]
     texts = list(word_maps(bert, test))
     alone = Dependencies.of(texts)
     assert set(found.found.hits) == set(alone.hits)
@@ -117,15 +117,15 @@ def test_one_call_does_what_its_parts_do(bert, sentences, tmp_path):
 
 def test_structural_probes_of_a_model(bert, sentences, tmp_path):
     train, test = sentences[8:], sentences[:8]
-    told = []
-    reading = ReadingOptions(watch=lambda what, count: told.append(what))
+    lines = []
+    reading = ReadingOptions(watch=lambda what, count: lines.append(what))
     fitting = Fitting(rank=4, epochs=2, batch=8)
     judged = fa.structural_probe(
         bert, test, train, fitting=fitting, untrained=True, reading=reading
     )
     assert [probe.layer for probe in judged.probes] == [0, 1, 2]
     assert judged.untrained is not None and judged.untrained.edges == 40
-    assert told.count("fitting") == 3 * 4 and told.count("reading hidden states") == 4
+    assert lines.count("fitting") == 3 * 4 and lines.count("reading hidden states") == 4
     states = list(word_states(bert, test))
     for probe, scores in zip(judged.probes, judged.scores, strict=True):
         assert structural_scores(probe.metric, states) == pytest.approx(scores)

@@ -113,18 +113,18 @@ def test_the_fit_is_the_least_of_its_loss(texts, what):
         return mean + penalty / 2 * (weights**2).sum()
 
     best = minimize(loss, np.zeros(count * (WIDE + 1)), method="BFGS", options={"gtol": 1e-7})
-    wanted = scores(best.x)[0]
+    expected = scores(best.x)[0]
     logits = x @ found.coefficients.T.astype(np.float64) + found.bias
-    shares = [np.exp(one - logsumexp(one, axis=1, keepdims=True)) for one in (logits, wanted)]
+    shares = [np.exp(one - logsumexp(one, axis=1, keepdims=True)) for one in (logits, expected)]
     np.testing.assert_allclose(shares[0], shares[1], atol=2e-3)
-    told = [label for one in some for label in found.predict(one)]
+    predicted = [label for one in some for label in found.predict(one)]
     every = np.concatenate([one.of_layer(0) for one in some])
     standard = (every - x.mean(0)) / x.std(0)
     assert (
         np.mean(
             [
                 found.labels.index(a) == b
-                for a, b in zip(told, scores(best.x)[0].argmax(1), strict=True)
+                for a, b in zip(predicted, scores(best.x)[0].argmax(1), strict=True)
             ]
         )
         > 0.98
@@ -160,8 +160,8 @@ def test_baselines_and_accuracy_by_hand(texts, judged):
     guesses = [max(sorted(seen[k]), key=seen[k].get) if k in seen else common for k, _ in requested]
     right = np.mean([guess == tag for guess, (_, tag) in zip(guesses, requested, strict=True)])
     assert judged.by_type == pytest.approx(right)
-    told = [label for one in test for label in judged.probe.predict(one)]
-    shares = np.mean([label == tag for label, (_, tag) in zip(told, requested, strict=True)])
+    predicted = [label for one in test for label in judged.probe.predict(one)]
+    shares = np.mean([label == tag for label, (_, tag) in zip(predicted, requested, strict=True)])
     assert judged.scores[1].accuracy == pytest.approx(shares)
 
 

@@ -192,7 +192,7 @@ def test_a_file_keeps_the_probe_and_shows_every_kind_of_damage(tmp_path, probe, 
     with pytest.raises(InputError, match="folder that does not exist"):
         save_probe(probe, tmp_path / "no" / "p.safetensors")
     head = data.index(b"__metadata__")
-    for damage, told in (
+    for damage, message in (
         (data[:-3], "is damaged"),
         (data[:-1] + bytes([data[-1] ^ 1]), "is not what was written"),
         (data.replace(b'\\"kind\\": \\"parsing\\"', b'\\"kind\\": \\"weather\\"'), "weather probe"),
@@ -208,7 +208,7 @@ def test_a_file_keeps_the_probe_and_shows_every_kind_of_damage(tmp_path, probe, 
         path.write_bytes(damage)
         with pytest.raises(InputError) as raised:
             load_probe(path)
-        assert told in str(raised.value) and len(str(raised.value).splitlines()) <= 3
+        assert message in str(raised.value) and len(str(raised.value).splitlines()) <= 3
     with pytest.raises(InputError, match="There is no probe file"):
         load_probe(tmp_path / "absent")
 

@@ -160,8 +160,8 @@ def test_scores_are_those_of_a_plain_loop(judged, texts):
     for words in some:
         vectors = words.vectors[0].astype(float)
         apart = ((vectors[:, None] - vectors) @ probe.distance.T.astype(float)) ** 2
-        said, depths = probe.metric(words)
-        np.testing.assert_allclose(said, apart.sum(2), atol=1e-6)
+        distances, depths = probe.metric(words)
+        np.testing.assert_allclose(distances, apart.sum(2), atol=1e-6)
         np.testing.assert_allclose(depths, ((vectors @ probe.depth.T) ** 2).sum(1), rtol=1e-4)
         words_only = np.arange(7) < 6
         gold = {
@@ -169,14 +169,14 @@ def test_scores_are_those_of_a_plain_loop(judged, texts):
             for i, j in itertools.combinations(range(6), 2)
             if words.tree.distances[i, j] == 1
         }
-        right += len(gold & spanning_edges(said, words_only))
+        right += len(gold & spanning_edges(distances, words_only))
         edges += len(gold)
         roots += (
             int(words.tree.depths[np.argmin(depths[:6])] == 0)
             if (words.tree.depths[:6] == 0).any()
             else 0
         )
-        pairs = zip(said, words.tree.distances, strict=True)
+        pairs = zip(distances, words.tree.distances, strict=True)
         rows.append(np.mean([spearmanr(one, other).statistic for one, other in pairs]))
         norms.append(spearmanr(depths, words.tree.depths).statistic)
     rooted = sum((words.tree.depths[:6] == 0).any() for words in some)
@@ -231,9 +231,9 @@ def test_the_slope_is_that_of_finite_differences(texts, kind):
         ends = [float(structural_probe._losses(maps + s * way, batch).sum()) for s in (-2e-3, 2e-3)]
         assert float((slope * way).sum()) == pytest.approx((ends[1] - ends[0]) / 4e-3, rel=0.02)
     apart = (maps[0] @ plain[0].vectors[0].T).T
-    said = ((apart[:, None] - apart) ** 2).sum(2) if kind == "distance" else (apart**2).sum(1)
+    predicted = ((apart[:, None] - apart) ** 2).sum(2) if kind == "distance" else (apart**2).sum(1)
     one = structural_probe._losses(maps, structural_probe._batch(plain[:1], 4))
-    assert float(one[0]) == pytest.approx(abs(plain[0].wanted - said).mean(), rel=1e-4)
+    assert float(one[0]) == pytest.approx(abs(plain[0].wanted - predicted).mean(), rel=1e-4)
 
 
 def test_the_same_seed_gives_the_same_probe_and_padding_does_not_count(texts):
@@ -284,7 +284,7 @@ def test_a_file_keeps_the_probe_and_damage_shows(judged, texts, tmp_path):
         assert type(one) is type(other)
     assert structural_scores(saved.probe.metric, texts[190:]) == judged.scores[1]
     data = path.read_bytes()
-    for damage, told in (
+    for damage, message in (
         (data[:-1] + bytes([data[-1] ^ 1]), "is not what was written"),
         (
             data.replace(b'\\"kind\\": \\"struct', b'\\"kind\\": \\"abstra'),
@@ -295,7 +295,7 @@ def test_a_file_keeps_the_probe_and_damage_shows(judged, texts, tmp_path):
     ):
         assert damage != data
         path.write_bytes(damage)
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             load_probe(path)
 
 

@@ -19,8 +19,8 @@ PRONOUN, PEOPLE = [7], [[1, 2], [4]]
 
 def mention(number, weights, right, group="g"):
     scores = pronoun_scores(weights, PRONOUN, PEOPLE, right, group=group)
-    pieces = [] if right is None else [PEOPLE[right]]
-    return JudgedMention(number, f"t{number}", "a text", PRONOUN, pieces, scores)
+    tokens = [] if right is None else [PEOPLE[right]]
+    return JudgedMention(number, f"t{number}", "a text", PRONOUN, tokens, scores)
 
 
 @pytest.fixture(scope="module")

@@ -61,9 +61,9 @@ def test_columns_of_a_split_word_are_summed_and_rows_averaged():
     layout = laid_out.single()
     weights = laid_out.random_maps(2, 3, 8, np.random.default_rng(0))
     words = word_maps_of(weights, layout, layers=(4, 5))
-    pieces = [[1], [2, 3], [4], [5], [6]]
-    for i, queries in enumerate(pieces):
-        for j, keys in enumerate(pieces):
+    tokens = [[1], [2, 3], [4], [5], [6]]
+    for i, queries in enumerate(tokens):
+        for j, keys in enumerate(tokens):
             expected = sum(weights[..., q, k] for q in queries for k in keys) / len(queries)
             np.testing.assert_allclose(words.weights[..., i, j], expected, rtol=1e-5)
         np.testing.assert_allclose(words.first[..., i], weights[..., queries, 0].mean(-1), 1e-5)

@@ -122,10 +122,10 @@ def test_the_report_counts_what_was_found_and_written(
     assert report.rows == {"rows": 17, "kept": 15, "bad": {"empty": 2}}
     assert (report.there, report.written, report.missing) == (0, 5, 0)
     assert (report.written_texts, report.written_tokens) == (report.texts, report.tokens)
-    maps = [seen for trace in fa.open_store(tmp_path / "s") if (seen := trace.encoder)]
+    maps = [record for trace in fa.open_store(tmp_path / "s") if (record := trace.encoder)]
     sizes = [s.weights.nbytes + sum(a.nbytes for a in s.stats.values()) for s in maps]
     assert report.bytes == sum(sizes)
-    assert report.tokens == sum(seen.weights.shape[-1] for seen in maps)
+    assert report.tokens == sum(record.weights.shape[-1] for record in maps)
     files = [p for p in (tmp_path / "s/shards").rglob("*") if p.is_file()]
     manifests = sum(p.stat().st_size for p in files)
     assert report.written_bytes == manifests
@@ -361,10 +361,10 @@ def test_means_over_the_corpus_need_no_map(
     keys = ["side", "statistic", "layer", "head", "offset", "count"]
     order = [(name, "ascending") for name in keys]
     tables = fa.open_store(tmp_path / "s").reductions(), expected.table()
-    found, wanted = (table.sort_by(order) for table in tables)
-    assert found.select(keys).to_pylist() == wanted.select(keys).to_pylist()
+    found, mean = (table.sort_by(order) for table in tables)
+    assert found.select(keys).to_pylist() == mean.select(keys).to_pylist()
     for name in ("mean", "m2"):
-        ours, theirs = (table[name].to_numpy() for table in (found, wanted))
+        ours, theirs = (table[name].to_numpy() for table in (found, mean))
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     assert not list((tmp_path / "s").rglob("encoder.weights"))
     assert report.bytes < extract(undisturbed).bytes / 4
@@ -381,7 +381,7 @@ def test_another_job_is_refused_with_what_changed(
     store, text = shutil.copytree(undisturbed, tmp_path / "store"), tmp_path / "a.txt"
     text.write_text(corpus.read_text() + "one more\n")
     model = dataclasses.replace(bert, params=jax.tree.map(lambda x: x * 0.9, bert.params))
-    options, told = {
+    options, message = {
         "model": ({"model": model}, "model's parameters"),
         "capture": ({"capture": fa.Capture(weights=True)}, "capture stats"),
         "corpus": ({"inputs": text}, "file a.txt"),
@@ -393,7 +393,7 @@ def test_another_job_is_refused_with_what_changed(
         extract(store, **options)
     lines = str(error.value).splitlines()
     assert lines[0] == f"{store} holds another extraction"
-    assert lines[1].lower().startswith(f"changed: {told.lower()}")
+    assert lines[1].lower().startswith(f"changed: {message.lower()}")
     assert len(lines) == 3 and content(store) == before
 
 
@@ -405,8 +405,8 @@ def test_a_second_job_in_the_folder_is_refused(extract: Extract, tmp_path: Path)
         for part in (None, (0, 2)):
             with pytest.raises(InputError) as error:
                 extract(store, shard=part)
-            told = f"another run is at work in {store}\nprocess {os.getpid()} on "
-            assert str(error.value).startswith(told)
+            message = f"another run is at work in {store}\nprocess {os.getpid()} on "
+            assert str(error.value).startswith(message)
     assert extract(store).written == 2
 
 
@@ -421,8 +421,8 @@ def test_too_small_a_disk_is_told_before_anything_is_computed(
         with pytest.raises(StoreError) as error:
             extract(tmp_path / "s")
     needed = extract(tmp_path / "s").bytes
-    told = f"{tmp_path / 's'} needs about {needed:,} bytes for 4 shards; 1,000 are free\n"
-    assert str(error.value).startswith(told)
+    message = f"{tmp_path / 's'} needs about {needed:,} bytes for 4 shards; 1,000 are free\n"
+    assert str(error.value).startswith(message)
     assert len(str(error.value).splitlines()) == 3
 
 

@@ -112,6 +112,6 @@ def test_without_locks_the_user_is_warned_and_the_job_goes_on(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    told = "has no locks: let no other job write there"
-    with pytest.warns(UserWarning, match=told), held(tmp_path):
+    warning = "has no locks: let no other job write there"
+    with pytest.warns(UserWarning, match=warning), held(tmp_path):
         pass

@@ -256,7 +256,7 @@ def test_a_second_try_computes_what_the_first_one_left(
 
 @pytest.mark.float16
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "messages"),
     [
         ({"stores": ("elsewhere",)}, ["does not see the store elsewhere", "it finds no plan.json"]),
         ({"plans": ("0" * 64,)}, ["does not see the store", "it finds another plan.json there"]),
@@ -265,11 +265,11 @@ def test_a_second_try_computes_what_the_first_one_left(
     ],
     ids=["no store", "other plan", "versions", "no model"],
 )
-def test_a_worker_that_cannot_do_it_says_why(errand: Errand, change: Any, told: Any) -> None:
+def test_a_worker_that_cannot_do_it_says_why(errand: Errand, change: Any, messages: Any) -> None:
     with pytest.raises((UnavailableError, CheckpointError)) as error:
         Worker(errand._replace(**change)).ready()
     message = str(error.value)
-    assert all(part in message for part in told) and len(message.splitlines()) <= 3, message
+    assert all(part in message for part in messages) and len(message.splitlines()) <= 3, message
 
 
 @pytest.mark.float16

@@ -44,11 +44,11 @@ def test_the_scale_of_scores_is_kept_and_may_be_unknown(tmp_path: Path) -> None:
         dataclasses.replace(text, encoder=dataclasses.replace(text.encoder, scale=0.3))
         for text in plain
     ]
-    for name, texts, wanted in (("plain", plain, None), ("scaled", scaled, 0.3)):
+    for name, texts, expected in (("plain", plain, None), ("scaled", scaled, 0.3)):
         store = fa.open_store(cases.write(tmp_path / name, texts))
-        assert [text.encoder.scale for text in store] == [wanted, wanted]
-        told = store.shard(0).sides["encoder"]
-        assert ("scale" in told) == (wanted is not None), "stores of older versions have none"
+        assert [text.encoder.scale for text in store] == [expected, expected]
+        sides = store.shard(0).sides["encoder"]
+        assert ("scale" in sides) == (expected is not None), "stores of older versions have none"
 
 
 def test_a_trace_of_anybodys_arrays_comes_back(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_statistics_of_a_text_and_their_means(path: Path, texts: list[Trace]) ->
 
 def test_plain_zarr_and_pyarrow_read_everything(path: Path, texts: list[Trace]) -> None:
     """The lines of README.md, on every text."""
-    seen = 0
+    count = 0
     for shard in sorted((path / "shards").iterdir()):
         table = pq.read_table(shard / "texts.parquet", page_checksum_verification=True)
         maps = zarr.open(shard / "maps.zarr", mode="r")
@@ -134,8 +134,8 @@ def test_plain_zarr_and_pyarrow_read_everything(path: Path, texts: list[Trace]) 
             expected = texts[text["example"]].encoder.stats["entropy"][:, 0]
             assert np.array_equal(np.moveaxis(entropy, 0, 2), expected)
             assert source["cross.entropy"].null_count == len(source)
-            seen += 1
-    assert seen == len(texts)
+            count += 1
+    assert count == len(texts)
 
 
 def test_bfloat16_is_told_to_plain_zarr(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_reductions_of_shards_are_those_of_the_corpus(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     texts, values = cases.traces("statistics", 6), [rng.normal(5, 3, n) for n in (1, 40, 700)]
     shards, sha256 = cases.plan(tmp_path, 6, 2)
-    for number, (shard, seen) in enumerate(zip(shards, values, strict=True)):
-        moments = [(5, None, len(seen), seen.mean(), ((seen - seen.mean()) ** 2).sum())]
+    for number, (shard, value) in enumerate(zip(shards, values, strict=True)):
+        moments = [(5, None, len(value), value.mean(), ((value - value.mean()) ** 2).sum())]
         moments += [(5, -2 * number, 3, 1.0 * number, 0.5)]
         head, offset, count, mean, m2 = zip(*moments, strict=True)
         table = pa.table(
@@ -231,8 +231,8 @@ def test_reductions_of_shards_are_those_of_the_corpus(tmp_path: Path) -> None:
     assert rows[0]["count"] == 741 and rows[0]["offset"] is None
     np.testing.assert_allclose(rows[0]["mean"], every.mean(), rtol=1e-14)
     np.testing.assert_allclose(rows[0]["m2"], every.var() * 741, rtol=1e-13)
-    told = {row["offset"]: (row["count"], row["mean"]) for row in rows[1:]}
-    assert told == {0: (3, 0.0), -2: (3, 1.0), -4: (3, 2.0)}
+    means = {row["offset"]: (row["count"], row["mean"]) for row in rows[1:]}
+    assert means == {0: (3, 0.0), -2: (3, 1.0), -4: (3, 2.0)}
 
 
 def test_what_is_absent_is_named(tmp_path: Path) -> None:

@@ -327,27 +327,27 @@ def test_exports_refuse_what_they_cannot_say(path: Path, tmp_path: Path) -> None
 
 
 def test_progress_counts_bytes_of_shards_and_texts(path: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, int]] = []
+    progress: list[tuple[str, int]] = []
 
     def watch(stage: str, count: int) -> None:
-        told.append((stage, count))
+        progress.append((stage, count))
 
     sizes = shard_sizes(path)
     assert list(sizes) == [0, 1, 2]
     assert sum(sizes.values()) == sum(p.stat().st_size for p in _files(path / "shards"))
     assert shard_sizes(tmp_path / "none") == {}
     verify(path, watch)
-    assert told == [("verifying", size) for size in sizes.values()]
-    told.clear()
+    assert progress == [("verifying", size) for size in sizes.values()]
+    progress.clear()
     merge([path, path], tmp_path / "out", watch=watch)
-    assert told == [("merging", 2 * size) for size in sizes.values()]
-    told.clear()
+    assert progress == [("merging", 2 * size) for size in sizes.values()]
+    progress.clear()
     export(fa.open_store(path), tmp_path / "csv", "csv", watch=watch)
-    assert told == [("exporting", 1)] * 7
+    assert progress == [("exporting", 1)] * 7
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--examples", "0-6,9"], "has examples 0 to 6; there is no 9"),
         (["--format", "hdf5"], "there is no format 'hdf5'"),
@@ -357,20 +357,20 @@ def test_progress_counts_bytes_of_shards_and_texts(path: Path, tmp_path: Path) -
 )
 def test_an_export_is_refused_before_anything_is_read(
     words: list[str],
-    said: str,
+    message: str,
     path: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = path
-    if "shard" in said:
+    if "shard" in message:
         store = shutil.copytree(path, tmp_path / "store")
         shutil.rmtree(store / "shards/00001")
     monkeypatch.setattr(Store, "__getitem__", None)
     assert main(["store", "export", str(store), "-o", str(tmp_path / "out"), *words]) == 2
     error = capsys.readouterr().err
-    assert said in error and len(error.splitlines()) <= 3
+    assert message in error and len(error.splitlines()) <= 3
     assert not (tmp_path / "out").exists()
 
 

@@ -80,7 +80,7 @@ def test_a_pair_counts_each_text_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces", "expected"),
+    ("text", "tokens", "expected"),
     [
         ("a b", ["a", " b"], [(0, 1), (1, 3)]),
         ("a b", [" a", " b"], [(0, 1), (1, 3)]),  # a blank that decoders leave out
@@ -90,8 +90,8 @@ def test_a_pair_counts_each_text_by_itself() -> None:
         ("ab", ["a"], [None]),
     ],
 )
-def test_bytes_are_counted_as_characters(text, pieces, expected) -> None:
-    assert byte_spans(text, pieces) == expected
+def test_bytes_are_counted_as_characters(text, tokens, expected) -> None:
+    assert byte_spans(text, tokens) == expected
 
 
 def test_files_keep_spans_and_older_ones_have_none(tmp_path: Path) -> None:

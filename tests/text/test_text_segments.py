@@ -46,12 +46,12 @@ def test_segments_have_the_ids_of_the_whole_text(
     source, cuts = random.Random(0), 0
     for _ in range(1000):
         text = random_text(source, 60)
-        pieces = list(segments_of(text, built_in.backend))
+        segments = list(segments_of(text, built_in.backend))
         whole = built_in.backend.encode(text, add_special_tokens=False).ids
-        rows = built_in.backend.encode_batch(pieces, add_special_tokens=False)
-        assert "".join(pieces) == text
-        assert [i for row in rows for i in row.ids] == whole, pieces
-        cuts += len(pieces) - 1
+        rows = built_in.backend.encode_batch(segments, add_special_tokens=False)
+        assert "".join(segments) == text
+        assert [i for row in rows for i in row.ids] == whole, segments
+        cuts += len(segments) - 1
     assert cuts > 3000
 
 

@@ -16,7 +16,7 @@ def reader():
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces", "spans"),
+    ("text", "tokens", "spans"),
     [
         ("Öl, naïve!", ["ol", ",", "nai", "##ve", "!"], [(0, 2), (2, 3), (4, 7), (7, 9), (9, 10)]),
         ("a  \u00ad b", ["a", "b"], [(0, 1), (5, 6)]),
@@ -27,8 +27,8 @@ def reader():
         ("Ein Haus", ["▁Ein", "▁Ha", "us"], [(0, 3), (4, 6), (6, 8)]),
     ],
 )
-def test_spans(text, pieces, spans):
-    assert token_spans(text, pieces, [False] * len(pieces)) == spans
+def test_spans(text, tokens, spans):
+    assert token_spans(text, tokens, [False] * len(tokens)) == spans
 
 
 def test_special_pieces_stand_nowhere():
@@ -36,12 +36,12 @@ def test_special_pieces_stand_nowhere():
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces", "at"), [("a cat", ["a", "dog"], 2), ("a", ["a", "b"], 1), ("", ["[UNK]"], 0)]
+    ("text", "tokens", "at"), [("a cat", ["a", "dog"], 2), ("a", ["a", "b"], 1), ("", ["[UNK]"], 0)]
 )
-def test_another_text_is_told_by_its_first_difference(text, pieces, at):
+def test_another_text_is_told_by_its_first_difference(text, tokens, at):
     with pytest.raises(PlaceError) as error:
-        token_spans(text, pieces, [False] * len(pieces))
-    assert error.value.start == at and error.value.token == len(pieces) - 1
+        token_spans(text, tokens, [False] * len(tokens))
+    assert error.value.start == at and error.value.token == len(tokens) - 1
 
 
 @given(st.lists(st.text("abcé ,.!'#-Ü漢€\U0001f600\u00ad…", min_size=1, max_size=8), max_size=6))

@@ -55,9 +55,9 @@ UNCASED = [
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyzı")]
 
 
-def write_vocab(folder: Path, pieces: list[str], **settings: object) -> Path:
+def write_vocab(folder: Path, tokens: list[str], **settings: object) -> Path:
     folder.mkdir()
-    lines = [*SPECIAL_TOKENS.values(), *dict.fromkeys(pieces)]
+    lines = [*SPECIAL_TOKENS.values(), *dict.fromkeys(tokens)]
     (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in lines), encoding="utf-8")
     if settings:
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
@@ -123,7 +123,7 @@ def test_shorter_sequences_are_padded_on_the_right(uncased: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces", "words"),
+    ("text", "tokens", "words"),
     [
         ("Straße", ["Straße"], [0]),
         ("Übergrößenträger", ["Übergrößen", "##träger"], [0, 0]),
@@ -137,17 +137,17 @@ def test_shorter_sequences_are_padded_on_the_right(uncased: Tokenizer) -> None:
     ],
 )
 def test_cased_german_and_turkish(
-    cased: Tokenizer, text: str, pieces: list[str], words: list[int]
+    cased: Tokenizer, text: str, tokens: list[str], words: list[int]
 ) -> None:
     row = cased.encode(text, max_length=16)
-    assert row.tokens[0][1:-1] == pieces
+    assert row.tokens[0][1:-1] == tokens
     assert row.word_ids[0][1:-1] == words
-    readable_spans = [piece.removeprefix("##") for piece in pieces]
+    readable_spans = [piece.removeprefix("##") for piece in tokens]
     assert spans(text, row.offsets[0])[1:-1] == readable_spans
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("text", "tokens"),
     [
         ("Straße", ["s", "##t", "##r", "##a", "##ße"]),  # ß is a letter, not an accented s
         ("Übergrößenträger", ["uber", "##gro", "##ßen", "##trager"]),
@@ -156,10 +156,10 @@ def test_cased_german_and_turkish(
     ],
 )
 def test_uncased_german_and_turkish_keep_their_offsets(
-    uncased: Tokenizer, text: str, pieces: list[str]
+    uncased: Tokenizer, text: str, tokens: list[str]
 ) -> None:
     row = uncased.encode(text, max_length=16)
-    assert row.tokens[0][1:-1] == pieces
+    assert row.tokens[0][1:-1] == tokens
     assert "".join(spans(text, row.offsets[0])) == text
 
 
@@ -387,9 +387,9 @@ def test_byte_level_pieces_become_text_again() -> None:
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("die Straße 🙂")
-    pieces = [piece for piece, _ in alphabet]
-    assert "ĠStraÃŁe" in pieces
-    assert readable([*pieces, "ðŁ", "<|endoftext|>"], spelling_of(backend)) == [
+    tokens = [piece for piece, _ in alphabet]
+    assert "ĠStraÃŁe" in tokens
+    assert readable([*tokens, "ðŁ", "<|endoftext|>"], spelling_of(backend)) == [
         "die",
         " Straße",
         " 🙂",
@@ -428,7 +428,7 @@ def test_it_is_called_as_a_tokenizer_of_transformers(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"padding": "left"}, "padding='left' is not supported"),
         ({"padding": "max_length"}, 'padding="max_length" needs a length'),
@@ -438,11 +438,11 @@ def test_it_is_called_as_a_tokenizer_of_transformers(
     ],
 )
 def test_a_call_that_cannot_be_answered(
-    uncased: Tokenizer, arguments: dict[str, Any], said: str
+    uncased: Tokenizer, arguments: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(InputError) as error:
         uncased(["the cat", "the"], **arguments)
-    assert said in message(error)
+    assert expected in message(error)
 
 
 def test_tokens_and_ids_are_converted(uncased: Tokenizer) -> None:

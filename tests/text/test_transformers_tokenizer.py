@@ -54,13 +54,13 @@ def models() -> tuple[bytes, bytes]:
 
 def write(folder: Path, models: tuple[bytes, bytes], **settings: Any) -> Path:
     """A directory as Marian's converter makes it, ids in an order of their own."""
-    pieces = []
+    tokens = []
     for name, model in zip(("source", "target"), models, strict=True):
         (folder / f"{name}.spm").write_bytes(model)
         reader = sentencepiece.SentencePieceProcessor(model_proto=model)
-        pieces.append([reader.id_to_piece(i) for i in range(reader.get_piece_size())])
+        tokens.append([reader.id_to_piece(i) for i in range(reader.get_piece_size())])
     apart = settings.get("separate_vocabs", False)
-    both = [pieces[0], pieces[1]] if apart else [pieces[0] + pieces[1]] * 2
+    both = [tokens[0], tokens[1]] if apart else [tokens[0] + tokens[1]] * 2
     for name, held in zip(("vocab.json", "target_vocab.json"), both, strict=True):
         kept = sorted({*held} - {"<s>", "</s>", "<unk>"})
         order = ["</s>", "<unk>", *kept, ">>deu<<", ">>nld<<", "<pad>"]
@@ -83,8 +83,8 @@ def test_ids_are_those_of_the_pieces(
         found = reader.encode(TEXTS)
         assert reader.count(TEXTS) == found.attention_mask.sum(1).tolist()
         for row, text in enumerate(TEXTS):
-            pieces = processor.encode(text, out_type=str)
-            expected = [vocabulary.get(piece, vocabulary["<unk>"]) for piece in pieces]
+            tokens = processor.encode(text, out_type=str)
+            expected = [vocabulary.get(piece, vocabulary["<unk>"]) for piece in tokens]
             assert found.input_ids[row, : len(expected) + 1].tolist() == [*expected, 0]
             assert (found.input_ids[row, len(expected) + 1 :] == vocabulary["<pad>"]).all()
             assert found.attention_mask[row].sum() == len(expected) + 1
@@ -209,8 +209,8 @@ def words_of(batch: Any, text: str) -> list[str]:
 
 
 def test_a_byte_level_vocabulary_without_tokenizer_json(tmp_path: Path) -> None:
-    pieces = ["<|endoftext|>", "a", "b", "Ġ", "ab", "Ġa"]
-    (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
+    tokens = ["<|endoftext|>", "a", "b", "Ġ", "ab", "Ġa"]
+    (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(tokens)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ a\n", encoding="utf-8")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     tokenizer = open_tokenizer(tmp_path)

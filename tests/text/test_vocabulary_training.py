@@ -70,8 +70,8 @@ def test_any_text_of_known_characters_comes_back_but_for_white_space(text: str) 
 def test_digits_can_be_pieces_of_their_own() -> None:
     dates = ["12 May 1999", "3.12.2004", "(20100712)"] * 5
     learnt = train_bpe(dates, 60, split_digits=True)
-    pieces = learnt.readable_tokens(learnt.ids(["12 May 1999"])[0])
-    assert [p for p in pieces if any(map(str.isdigit, p))] == [
+    tokens = learnt.readable_tokens(learnt.ids(["12 May 1999"])[0])
+    assert [p for p in tokens if any(map(str.isdigit, p))] == [
         *(" 1", "2"),
         *(" 1", "9", "9", "9"),
     ]

@@ -296,8 +296,8 @@ def test_every_cache_and_beams(cache, beams, prompt, window, written):
     """Each returned sequence has the weights of one pass over it, whatever a step showed."""
     random, rows = np.random.default_rng(prompt), 3
     whole = causal(2, rows, 2, prompt + written - 1, prompt + written - 1)
-    seen = np.arange(whole.shape[3])
-    hidden = seen[:, None] - seen[None] >= window
+    keys = np.arange(whole.shape[3])
+    hidden = keys[:, None] - keys[None] >= window
     if "window" in cache:
         whole[0] = np.where(hidden, 0, whole[0])
         whole[0] /= whole[0].sum(-1, keepdims=True)

@@ -35,15 +35,15 @@ def test_queries_and_keys_before_rotation_are_those_of_a_dense_model(gemma, trac
     one = trace[text]
     given = gemma.read([TEXTS[text]]).rows()[0].padded(gemma.limit)
     ids = np.asarray(given["input_ids"])[np.asarray(given["attention_mask"]) != 0]
-    seen, (layers, _) = one.decoder, DenseGemma(gemma).run(ids)
+    decoder, (layers, _) = one.decoder, DenseGemma(gemma).run(ids)
     for layer, head, query in ((0, 1, 2), (1, 3, len(ids) - 1), (2, 0, 0)):
-        found = rotary_pairs(seen, layer, head, query)
+        found = rotary_pairs(decoder, layer, head, query)
         (q, k), rotated = layers[layer].before, layers[layer].rotated
         np.testing.assert_allclose(found.query, q[query, head], atol=2e-5)
         np.testing.assert_allclose(found.keys, k[:, head], atol=2e-5)
         np.testing.assert_allclose(found.rotated_query, rotated[0][query, head], atol=2e-5)
         np.testing.assert_allclose(found.rotated_keys, rotated[1][:, head], atol=2e-5)
-        scores = np.asarray(seen.scores)[layer, 0, head, query]
+        scores = np.asarray(decoder.scores)[layer, 0, head, query]
         visible = np.isfinite(scores)
         total = found.shares.sum(1) + found.rest
         np.testing.assert_allclose(total[visible], scores[visible], atol=2e-5)
@@ -109,9 +109,9 @@ def test_layers_without_rotation_are_turned_by_nothing(gemma):
 def test_continuations_have_the_rotation_of_their_positions(gemma):
     _, traced = gemma.generate(["the cat sat", "a"], max_new_tokens=3, trace=True, capture=ALL)
     for one in traced:
-        seen, last = one.decoder, len(one.tokens[0]) - 1
-        again = rotary_pairs(seen, 1, 2, last)
-        scores = np.asarray(seen.scores)[1, 0, 2, last]
+        decoder, last = one.decoder, len(one.tokens[0]) - 1
+        again = rotary_pairs(decoder, 1, 2, last)
+        scores = np.asarray(decoder.scores)[1, 0, 2, last]
         np.testing.assert_allclose(again.shares.sum(1), scores, atol=2e-5)
-        key, turned = np.asarray(seen.key)[1, 0, :1, 2], np.asarray(seen.rotation)[1, 0, :1]
+        key, turned = np.asarray(decoder.key)[1, 0, :1, 2], np.asarray(decoder.rotation)[1, 0, :1]
         np.testing.assert_allclose(before_rotation(key, turned), key, atol=1e-6)

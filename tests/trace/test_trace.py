@@ -143,9 +143,9 @@ def test_three_sides_of_unequal_depth_are_taken():
         decoder_mask=np.array([[1, 1, 1], [1, 1, 0]], bool),
     )
     for side, given in (("encoder", encoder), ("decoder", decoder), ("cross", cross)):
-        seen = getattr(trace, side)
-        np.testing.assert_array_equal(seen.weights, given)
-        assert (len(seen.layers), len(seen.heads)) == (given.shape[0], given.shape[2])
+        attention = getattr(trace, side)
+        np.testing.assert_array_equal(attention.weights, given)
+        assert (len(attention.layers), len(attention.heads)) == (given.shape[0], given.shape[2])
     one = trace[1]
     np.testing.assert_array_equal(one.cross.weights, cross[:, [1]][..., :2, :3])
     assert (one.written, one.decoder_words) == ([["c", "</s>"]], [[0, None]])

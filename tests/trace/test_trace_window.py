@@ -87,9 +87,9 @@ def test_what_reads_whole_rows_refuses_a_window(reader, name):
 
 
 def test_a_window_of_one_axis_is_named_alone():
-    seen = dataclasses.replace(held(), key_window=None)
+    record = dataclasses.replace(held(), key_window=None)
     with pytest.raises(InputError, match=r"window of them: queries 2 to 5\.\n"):
-        seen.require_whole("It")
+        record.require_whole("It")
 
 
 @pytest.mark.slow

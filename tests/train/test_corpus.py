@@ -156,8 +156,8 @@ def test_ids_stand_where_the_text_stood(corpus: TokenCorpus, tokenizer: Tokenize
 
 
 def test_large_vocabularies_get_wider_ids(lines: Path, tmp_path: Path) -> None:
-    pieces = [*SPECIAL_TOKENS.values(), *(f"x{n}" for n in range(70000)), *WORDS, "."]
-    wide = Tokenizer(bert_backend({p: n for n, p in enumerate(pieces)}, {}), {})
+    tokens = [*SPECIAL_TOKENS.values(), *(f"x{n}" for n in range(70000)), *WORDS, "."]
+    wide = Tokenizer(bert_backend({p: n for n, p in enumerate(tokens)}, {}), {})
     corpus = build_corpus([lines], wide, LINES, tmp_path / "corpus")
     assert corpus.tokens.dtype == np.uint32
     assert corpus.tokens.min() > 70000
@@ -313,9 +313,9 @@ def test_memory_does_not_grow_with_the_text(
 
 
 def test_progress_is_told(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    told: list[str] = []
-    corpus = build_corpus([lines], tokenizer, LINES, tmp_path / "corpus", note=told.append)
-    assert told == [f"12 documents, {len(corpus.tokens)} tokens"]
+    printed: list[str] = []
+    corpus = build_corpus([lines], tokenizer, LINES, tmp_path / "corpus", note=printed.append)
+    assert printed == [f"12 documents, {len(corpus.tokens)} tokens"]
 
 
 def test_bad_lines_and_rows_are_left_out_and_counted(

@@ -41,8 +41,8 @@ def test_how_often_a_gate_is_drawn_open(odds: float) -> None:
 
 
 def test_settled_gates_shut_and_open() -> None:
-    told = glue_model.settled(jnp.array([[-9.0, -2.5, 0.0, 2.5, 9.0]]))
-    np.testing.assert_allclose(told, [[0, 0, 0.5, 1, 1]], atol=1e-6)
+    gates = glue_model.settled(jnp.array([[-9.0, -2.5, 0.0, 2.5, 9.0]]))
+    np.testing.assert_allclose(gates, [[0, 0, 0.5, 1, 1]], atol=1e-6)
     begin = glue_model.with_gates({}, CONFIG)[glue_model.NAME]["log_odds"]
     assert begin.shape == (2, 4) and (glue_model.settled(begin) == 1).all()
 
@@ -59,12 +59,12 @@ def test_the_gradient_is_that_of_the_drawn_gate() -> None:
 @pytest.mark.parametrize(("price", "closed"), [(0.05, [1, 2, 3]), (0.0, [])])
 def test_the_price_closes_heads_that_are_not_needed(price: float, closed: list[int]) -> None:
     """Four heads add up to a number; what the first gives is all that is wanted."""
-    worth, wanted = jnp.array([[2.0, 0.0, 0.0, 0.0]]), 2.0
+    worth, expected = jnp.array([[2.0, 0.0, 0.0, 0.0]]), 2.0
     optimizer = optax.adam(0.1)
     odds = jnp.full((1, 4), 3.0)
 
     def loss(odds: Any, key: Any) -> Any:
-        error = (glue_model.drawn(odds, key) * worth).sum() - wanted
+        error = (glue_model.drawn(odds, key) * worth).sum() - expected
         return error**2 + price * glue_model.open_probability(odds).sum()
 
     @jax.jit

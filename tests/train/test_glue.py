@@ -381,7 +381,7 @@ def test_the_commands(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--task mrcp", "the nearest is 'mrpc'"),
         ("--set epoch=1", "the nearest is 'epochs'"),
@@ -398,13 +398,13 @@ def test_the_commands(
     ],
 )
 def test_wrong_use_is_told_in_a_few_lines(
-    words: str, said: str, start: str, data: Path, tmp_path: Path, capsys: Any
+    words: str, message: str, start: str, data: Path, tmp_path: Path, capsys: Any
 ) -> None:
     given = words.replace("DATA", str(data)).replace("OUT", str(tmp_path / "out")).split()
     model = [] if "--model" in given else ["--model", start]
     assert main(["train", "glue", *model, *given]) == 2
     text = capsys.readouterr().err
-    assert said in text
+    assert message in text
     assert len(text.splitlines()) <= 3
 
 

@@ -162,14 +162,14 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
 def told_alone(apply: Any, model: Any, ids: list[int], stride: int) -> float:
     """Sum of the nats of a document's tokens, each told by a pass of its own over its window."""
     end, block, total = model.config.eos_token_id, SETTINGS["block"], 0.0
-    text, told = [*ids, end], 1
+    text, scored = [*ids, end], 1
     for begin in range(0, len(text), stride):
-        for target in range(max(told, begin + 1), min(begin + block, len(text) - 1) + 1):
+        for target in range(max(scored, begin + 1), min(begin + block, len(text) - 1) + 1):
             context = np.full((1, block), end)  # what comes later is not seen
             context[0, : target - begin] = text[begin:target]
             scores = np.asarray(apply(context)[0, target - begin - 1], np.float64)
             total += float(np.log(np.exp(scores).sum()) - scores[text[target]])
-            told = target + 1
+            scored = target + 1
     return total
 
 
@@ -182,11 +182,11 @@ def test_perplexity_and_bits_per_byte_are_those_of_the_windows_one_by_one(
     apply = jax.jit(lambda ids: model.module.apply({"params": model.params}, ids).logits)
     nats = sum(told_alone(apply, model, ids, SETTINGS["stride"]) for ids in documents)
     predictions = sum(map(len, documents))  # all but the first, and the end
-    told = [len(model.tokenizer.decode(ids[1:]).encode()) for ids in documents]
+    sizes = [len(model.tokenizer.decode(ids[1:]).encode()) for ids in documents]
     assert summary["result"]["nll"] == pytest.approx(nats / predictions, rel=1e-5)
     assert summary["result"]["perplexity"] == pytest.approx(math.exp(nats / predictions), rel=1e-4)
     assert summary["result"]["bits_per_byte"] == pytest.approx(
-        nats / math.log(2) / sum(told), rel=1e-5
+        nats / math.log(2) / sum(sizes), rel=1e-5
     )
 
 
@@ -285,8 +285,8 @@ def test_samples_are_told_and_kept(
     assert text.strip().startswith("Mai")
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [(row["step"], row["prompt"]) for row in kept] == [(0, "März April"), (3, "März April")]
-    told = f"step 3  {' '.join(('März April|' + kept[1]['text']).split())}"
-    assert told in capsys.readouterr().err.splitlines()
+    printed = f"step 3  {' '.join(('März April|' + kept[1]['text']).split())}"
+    assert printed in capsys.readouterr().err.splitlines()
 
 
 def test_samples_are_sealed_and_those_of_earlier_versions_are_read(
@@ -461,8 +461,8 @@ def attempt(folder: Path, text: str, tokenizer: Path | None = None, **changes: A
 
 
 def test_too_little_text(tmp_path: Path) -> None:
-    told = attempt(tmp_path, "a\nb\nc\nd\ne\n", block=400, stride=0)
-    assert told == (
+    message = attempt(tmp_path, "a\nb\nc\nd\ne\n", block=400, stride=0)
+    assert message == (
         "too little text for one block: 3 tokens to learn from\n"
         "a row takes block 400 of them\nadd text, or lower block"
     )
@@ -472,8 +472,8 @@ def test_too_little_text(tmp_path: Path) -> None:
 
 def test_a_batch_that_devices_cannot_share_is_refused_before_training(tmp_path: Path) -> None:
     text = "\n".join(f"the cat sat on a mat {n} times" for n in range(40))
-    told = attempt(tmp_path, text, batch_size=3, devices=2)
-    assert told.startswith("a batch of 3 sequences cannot be shared evenly\n")
+    message = attempt(tmp_path, text, batch_size=3, devices=2)
+    assert message.startswith("a batch of 3 sequences cannot be shared evenly\n")
 
 
 def test_text_that_is_missing_or_empty(tmp_path: Path) -> None:
@@ -490,21 +490,21 @@ def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path) -> None:
     larger = train_byte_bpe(["".join(map(chr, range(200, 900)))], 900)
     larger.save(tmp_path / "larger")
     text, start = "\n".join(lines(40, 3)), str(run / "model")
-    told = attempt(tmp_path, text, tmp_path / "larger", model=start)
+    message = attempt(tmp_path, text, tmp_path / "larger", model=start)
     size = Tokenizer.from_dir(run / "model").vocab_size
-    assert told == (
+    assert message == (
         f"the tokenizer does not fit the model {start!r}\n"
         f"it has {larger.vocab_size} tokens, the model's embedding {size}\n"
         "leave --tokenizer out to use the model's own"
     )
     train_wordpiece(lines(40, 3), 80, lowercase=True).save(tmp_path / "endless")
-    told = attempt(tmp_path, text, tmp_path / "endless")
-    assert "the tokenizer has no end of a text" in told
+    message = attempt(tmp_path, text, tmp_path / "endless")
+    assert "the tokenizer has no end of a text" in message
     shutil.copytree(run / "model", tmp_path / "mute")
     (tmp_path / "mute" / "tokenizer.json").unlink()
     accept_files(tmp_path / "mute")
-    told = attempt(tmp_path, text, model=str(tmp_path / "mute"))
-    assert "came without a tokenizer, so it cannot read text" in told
+    message = attempt(tmp_path, text, model=str(tmp_path / "mute"))
+    assert "came without a tokenizer, so it cannot read text" in message
 
 
 @pytest.mark.parametrize(
@@ -521,8 +521,8 @@ def test_settings_that_the_model_contradicts(
     run: Path, tmp_path: Path, changes: dict[str, Any], parts: list[str]
 ) -> None:
     settings = {"model": str(run / "model"), **changes}
-    told = attempt(tmp_path, "\n".join(lines(40, 3)), **settings)
-    assert all(part in told for part in parts), told
+    message = attempt(tmp_path, "\n".join(lines(40, 3)), **settings)
+    assert all(part in message for part in parts), message
 
 
 def test_words_of_the_command(

@@ -76,11 +76,11 @@ def test_each_token_is_told_once_with_the_context_that_its_window_gives(
     rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, stride), BLOCK, 8, END_ID)
     expected = []
     for document in corpus:
-        text, told = [*map(int, document), END_ID], 1
+        text, scored = [*map(int, document), END_ID], 1
         for begin in range(0, len(text), stride):
-            for target in range(max(told, begin + 1), min(begin + BLOCK, len(text) - 1) + 1):
+            for target in range(max(scored, begin + 1), min(begin + BLOCK, len(text) - 1) + 1):
                 expected.append((tuple(text[begin:target]), text[target]))
-                told = target + 1
+                scored = target + 1
     assert predictions(rows) == sorted(expected)
     assert len(expected) == sum(LENGTHS)
 
@@ -94,20 +94,20 @@ def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObje
     vars(corpus).update(
         sentences=bounds, documents=np.arange(len(bounds)), members=np.arange(len(lengths))
     )
-    pieces = cut_chunks(corpus, block, stride)
-    assert pieces.size.max() <= block
+    chunks = cut_chunks(corpus, block, stride)
+    assert chunks.size.max() <= block
     scored = [
         place
-        for start, size, skipped in zip(pieces.start, pieces.size, pieces.skipped, strict=True)
+        for start, size, skipped in zip(chunks.start, chunks.size, chunks.skipped, strict=True)
         for place in range(start + skipped, start + size)
     ]
     assert scored == list(range(sum(lengths)))
-    assert (pieces.start + pieces.size)[pieces.last].tolist() == bounds[1:].tolist()
+    assert (chunks.start + chunks.size)[chunks.last].tolist() == bounds[1:].tolist()
     for limit in (1, sum(lengths) // 2 + 1, sum(lengths), sum(lengths) + 1):
-        some = pieces.first(limit)
-        told = (some.size - some.skipped).sum()
-        assert min(limit, sum(lengths)) <= told < limit + block
-    assert pieces.first(0).size.sum() == pieces.size.sum()
+        some = chunks.first(limit)
+        count = (some.size - some.skipped).sum()
+        assert min(limit, sum(lengths)) <= count < limit + block
+    assert chunks.first(0).size.sum() == chunks.size.sum()
 
 
 def test_a_row_holds_whole_pieces_side_by_side(corpus: TokenCorpus) -> None:

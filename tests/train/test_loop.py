@@ -307,12 +307,12 @@ def test_what_is_no_number_stops_before_the_checkpoint_is_replaced(
     tmp_path: Path, step: int, what: str
 ) -> None:
     """F11: in the input, the loss, or the gradient alone."""
-    poison, said = POISONS[what]
+    poison, message = POISONS[what]
     with pytest.raises(loop.NotANumberError) as error:
         run(tmp_path, spoiled=step, poison=poison)
     lines = str(error.value).splitlines()
     assert len(lines) == 3
-    assert lines[0] == f"the {said} in update {step + 1}"
+    assert lines[0] == f"the {message} in update {step + 1}"
     assert f"row {step * 8};" in lines[1]
     report = json.loads((tmp_path / "not_a_number.json").read_text(encoding="utf-8"))
     assert report["batch"] == Feed(RECIPE).names(step)

@@ -185,10 +185,10 @@ def test_pieces_of_one_word_are_drawn_apart() -> None:
 
 
 def test_the_table_of_continuation_pieces() -> None:
-    pieces = [*SPECIAL_TOKENS.values(), "##", "#", "##ing", "go", "a##b"]
-    backend = bert_backend({piece: number for number, piece in enumerate(pieces)}, {})
+    tokens = [*SPECIAL_TOKENS.values(), "##", "#", "##ing", "go", "a##b"]
+    backend = bert_backend({piece: number for number, piece in enumerate(tokens)}, {})
     table = continuation_tokens(Tokenizer(backend, {}))
-    assert np.flatnonzero(table).tolist() == [pieces.index("##ing")]
+    assert np.flatnonzero(table).tolist() == [tokens.index("##ing")]
 
 
 def test_numbers_depend_on_key_and_row_only() -> None:

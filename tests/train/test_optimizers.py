@@ -156,12 +156,12 @@ def test_lamb_rescales_layers_apart_as_it_does_stacked_ones() -> None:
     stacked = {"layers": {"kernel": jnp.asarray(kernels)}}, {"layers": {"kernel": grads}}
     apart = tuple({"layers": tuple({"kernel": a} for a in x)} for x in (kernels, grads))
     recipe = Recipe(warmup_steps=0, optimizer="lamb", schedule="constant")
-    told = []
+    updates = []
     for params, gradient in (stacked, apart):
         transformation = lamb(recipe)
         state = transformation.init(params)
         for _ in range(2):
             changes, state = transformation.update(gradient, state, params)
-        told.append([np.asarray(leaf) for leaf in jax.tree.leaves(changes)])
-    np.testing.assert_allclose(told[0][0], np.stack(told[1]), rtol=1e-6)
-    assert np.abs(told[0][0]).max() > 0
+        updates.append([np.asarray(leaf) for leaf in jax.tree.leaves(changes)])
+    np.testing.assert_allclose(updates[0][0], np.stack(updates[1]), rtol=1e-6)
+    assert np.abs(updates[0][0]).max() > 0

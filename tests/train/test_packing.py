@@ -116,8 +116,8 @@ def test_a_row_has_room_for_its_predictions(
     )
     length = sum(sizes)  # a full row
     most = recipe.predictions(length)
-    wanted = np.clip(np.rint(np.multiply(sizes, share)), 1, most).sum()
-    assert wanted <= recipe.row_predictions(length) <= len(sizes) * most
+    expected = np.clip(np.rint(np.multiply(sizes, share)), 1, most).sum()
+    assert expected <= recipe.row_predictions(length) <= len(sizes) * most
 
 
 def one_by_one(batch: PretrainingBatch, pad_id: int) -> Iterator[PretrainingBatch]:
@@ -157,11 +157,11 @@ def test_a_pair_sees_what_it_sees_alone(feed: PretrainingFeed, tokenizer: Tokeni
     module = bert_mlm.build_module(RECIPE, tokenizer)
     params = initial_parameters(module, RECIPE)
     loss = jax.jit(jax.grad(bert_mlm.loss_function(module), has_aux=True))
-    (one, seen), (other, expected) = (
+    (one, metrics), (other, expected) = (
         loss(params, batch, None, bert_mlm.batch_totals(batch)) for batch in (packed, alone)
     )
     for name, value in expected.items():
-        assert float(seen[name]) == pytest.approx(float(value), rel=1e-5), name
+        assert float(metrics[name]) == pytest.approx(float(value), rel=1e-5), name
     largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(other))
     gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one, other)
     assert max(jax.tree.leaves(gaps)) < 1e-5 * largest

@@ -299,8 +299,8 @@ def test_a_long_wait_for_a_plan_is_announced(
 ) -> None:
     monkeypatch.setattr("flaxattn.train.pretraining_data._SAID_FROM", len(corpus.tokens))
     feed()[0]
-    said = f"planning pass 1 at length 32 (train): {len(corpus.tokens):,} tokens\n"
-    assert said in capsys.readouterr().err
+    line = f"planning pass 1 at length 32 (train): {len(corpus.tokens):,} tokens\n"
+    assert line in capsys.readouterr().err
 
 
 def test_too_few_rows_for_a_batch(feed: Make) -> None:

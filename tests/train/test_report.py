@@ -24,10 +24,10 @@ METRICS = {"loss": 2.0, "accuracy": 0.25, "grad_norm": 1.5, "tokens": 90.0}
 
 def write(folder: Path, first: int = 0, **options) -> None:
     recipe = Recipe(steps=10, log_seconds=0)
-    with Reporter(RunFolder(folder, **options), recipe, first, lambda batch: 1e6) as told:
-        told.count(None)
-        told.training(first + 1, METRICS, 90, 1.0)
-        told.heldout(first + 1, {"loss": 1.0, "accuracy": 0.5})
+    with Reporter(RunFolder(folder, **options), recipe, first, lambda batch: 1e6) as reporter:
+        reporter.count(None)
+        reporter.training(first + 1, METRICS, 90, 1.0)
+        reporter.heldout(first + 1, {"loss": 1.0, "accuracy": 0.5})
 
 
 def test_rows_hold_everything_but_time(tmp_path: Path) -> None:

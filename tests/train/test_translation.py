@@ -144,8 +144,8 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
 @pytest.mark.slow
 def test_the_model_translates(model: fa.Pretrained, summary: dict[str, Any]) -> None:
     pairs = sentences(40, 2)[: SETTINGS["bleu_sentences"]]
-    told = translate(model, [source for source, _ in pairs], batch=12)
-    found = bleu([one.texts[0] for one in told], [target for _, target in pairs])
+    translations = translate(model, [source for source, _ in pairs], batch=12)
+    found = bleu([one.texts[0] for one in translations], [target for _, target in pairs])
     assert found.value == pytest.approx(summary["result"]["bleu"])
     assert found.signature == summary["bleu_signature"]
 

@@ -173,8 +173,8 @@ def test_recipes_that_come_with_it(name: str) -> None:
 def test_epochs_become_steps() -> None:
     recipe = TranslationRecipe(epochs=2.5, evaluations=4).for_batches(30)
     assert (recipe.steps, recipe.evaluate_every) == (75, 19)
-    told = TranslationRecipe(steps=7, evaluate_every=2).for_batches(30)
-    assert (told.steps, told.evaluate_every) == (7, 2)
+    given = TranslationRecipe(steps=7, evaluate_every=2).for_batches(30)
+    assert (given.steps, given.evaluate_every) == (7, 2)
 
 
 def test_rows_of_every_length() -> None:

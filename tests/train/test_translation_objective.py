@@ -62,11 +62,11 @@ def test_smoothed_labels_by_their_definition(smoothing: float) -> None:
     logits, labels, mask = example()
     wide = logits.astype(np.float64)
     logs = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    wanted = smoothing / 7 + (1 - smoothing) * np.eye(7)[labels]
-    np.testing.assert_allclose(wanted.sum(-1), 1)
+    expected = smoothing / 7 + (1 - smoothing) * np.eye(7)[labels]
+    np.testing.assert_allclose(expected.sum(-1), 1)
     real = mask == 1
     loss, metrics = token_loss(jnp.asarray(logits), labels, mask, totals(mask), smoothing)
-    assert float(loss) == pytest.approx(-(wanted * logs).sum(-1)[real].mean(), rel=1e-6)
+    assert float(loss) == pytest.approx(-(expected * logs).sum(-1)[real].mean(), rel=1e-6)
     picked = np.take_along_axis(logs, labels[..., None], -1)[..., 0]
     assert float(metrics["nll"]) == pytest.approx(-picked[real].mean(), rel=1e-6)
     hits = (logits.argmax(-1) == labels)[real]

@@ -67,10 +67,10 @@ class View:
             range(size) if part is None else list(part)
             for size, part in zip(shares.shape, (heads, queries, keys), strict=True)
         ]
-        wanted = {(h, q, k) for h in chosen[0] for q in chosen[1] for k in chosen[2]}
+        expected = {(h, q, k) for h in chosen[0] for q in chosen[1] for k in chosen[2]}
         drawn = self.lines()
-        assert drawn.keys() == wanted
-        assert max(abs(drawn[line] - shares[line]) for line in wanted) <= error + 1e-6
+        assert drawn.keys() == expected
+        assert max(abs(drawn[line] - shares[line]) for line in expected) <= error + 1e-6
 
     def find(self, selector: str) -> Any:
         """The first element that a CSS selector matches."""

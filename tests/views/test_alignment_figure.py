@@ -73,13 +73,13 @@ class TestAlignment:
             (*box.get_xy(), box.get_width(), box.get_height(), box.get_linestyle())
             for box in ax.patches
         }
-        pieces = {
+        tokens = {
             (-0.5, -0.5, 1, 1, "solid"),
             (0.5, 0.5, 2, 2, "solid"),
             (3.5, 0.5, 1, 2, "dotted"),
         }
         whole = {(-0.5, -0.5, 1, 1, "solid"), (0.5, 0.5, 1, 1, "solid"), (2.5, 0.5, 1, 1, "dotted")}
-        assert boxes == (whole if words else pieces)
+        assert boxes == (whole if words else tokens)
         pairs = plot_alignment(translation.trace, gold=[(0, 0), (1, 1)]).axes[0]
         assert len(pairs.patches) == 2
 

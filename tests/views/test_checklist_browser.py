@@ -168,9 +168,9 @@ def test_a_page_says_what_is_wrong_where_scripts_are_switched_off(view, pair):
         tree = view.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     finally:
         view.browser.execute_cdp_cmd(switch, {"value": False})
-    said = " ".join(n.get("name", {}).get("value", "") for n in tree)
-    assert "draws attention with JavaScript, which did not run" in said
-    assert "needs no network" in said
+    text = " ".join(n.get("name", {}).get("value", "") for n in tree)
+    assert "draws attention with JavaScript, which did not run" in text
+    assert "needs no network" in text
 
 
 SAVED = """
@@ -212,8 +212,8 @@ def test_a_saved_png_is_the_saved_svg_at_twice_its_size(view, whole, name, theme
     assert paper == tuple(int(ink[1][i : i + 2], 16) for i in (1, 3, 5))
     fills = {n.get("fill") or n.get("stroke") or "" for n in root.iter()}
     solid = [c for c in fills if c.startswith("#") and len(c) == 7]
-    wanted = {tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in solid}
-    assert len(wanted & set(counts)) >= 2, "ink and paper at least"
+    expected = {tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in solid}
+    assert len(expected & set(counts)) >= 2, "ink and paper at least"
     assert len(counts) > 20
 
 
@@ -260,13 +260,13 @@ def test_everything_to_press_has_a_name(view, whole, name):
     found = [n for n in tree if n.get("role", {}).get("value") in roles and not n["ignored"]]
     names = [node.get("name", {}).get("value", "") for node in found]
     assert len(names) > 15 and all(names)
-    wanted = {
+    expected = {
         "matrix": {"Head 1", "Drawn as"},
         "text": {"Head 1", "Shaded by attention", "cat"},
         "neuron": {"Top 8 dimensions", "Numbers", "Strongest keys first", "cat"},
         "compare": {"before", "after", "after − before"},
     }[name]
-    assert wanted <= {part for text in names for part in (text, text.split(",")[0])}
+    assert expected <= {part for text in names for part in (text, text.split(",")[0])}
 
 
 def test_boxes_of_neurons_write_numbers_and_order_dimensions(view, whole):

@@ -21,13 +21,13 @@ def other_weights(text: Trace, seed: int, missing: bool = False) -> Trace:
     """The same text under another model."""
     rng, sides = np.random.default_rng(seed), {}
     for side in ("encoder", "decoder", "cross"):
-        if (seen := getattr(text, side)) is None:
+        if (record := getattr(text, side)) is None:
             continue
-        weights = store_cases.maps(rng, *seen.weights.shape[3:], "float16")
+        weights = store_cases.maps(rng, *record.weights.shape[3:], "float16")
         if missing and side == "cross":
             weights[1, 0, 0, 0, 0] = np.nan
-        stats = {name: array + 1 for name, array in seen.stats.items() if name == "entropy"}
-        sides[side] = dataclasses.replace(seen, weights=weights, stats=stats)
+        stats = {name: array + 1 for name, array in record.stats.items() if name == "entropy"}
+        sides[side] = dataclasses.replace(record, weights=weights, stats=stats)
     return dataclasses.replace(text, **sides)
 
 
@@ -69,9 +69,9 @@ def astuple(head) -> tuple[str, int, int]:
 
 def test_some_texts_and_one_side(stores, texts):
     found = compare_stores(*stores, side="encoder", texts=[-1, 0])
-    wanted = [compare_traces(texts[0][n], texts[1][n], side="encoder") for n in (4, 0)]
+    expected = [compare_traces(texts[0][n], texts[1][n], side="encoder") for n in (4, 0)]
     for head in found.heads:
-        same = [r.divergence for row in wanted for r in row if astuple(r) == astuple(head)]
+        same = [r.divergence for row in expected for r in row if astuple(r) == astuple(head)]
         assert head.divergence == pytest.approx(np.mean(same))
     assert {h.side for h in found.heads} == {"encoder"} and found.texts == 2
 
@@ -103,8 +103,8 @@ def test_the_page_is_an_atlas_of_divergence_and_statistics(stores):
         )
         assert theirs["entropy"] - ours["entropy"] == pytest.approx(1, abs=2e-4)
         assert "lse" not in ours, "only the second store lacks it"
-    told = found["measured_by"]["divergence"]
-    assert told == "before and after, 5 texts; NaN in some texts, left out there: cross 3.1"
+    divergence = found["measured_by"]["divergence"]
+    assert divergence == "before and after, 5 texts; NaN in some texts, left out there: cross 3.1"
     assert "Those that differ most: " in found["note"]
     one = payload_of(fa.compare_view(*stores, texts=[2], side="cross", layer=3))
     assert (one["start"]["side"], one["start"]["layer"]) == ("cross", 3)

@@ -37,8 +37,8 @@ def test_the_page_holds_both_and_how_far_each_head_differs(both):
     (side,) = found["inputs"][0]["sides"]
     alone = [payload_of(fa.head_view(one)) for one in both]
     for part, page in zip((side, side["second"]), alone, strict=True):
-        (wanted,) = page["inputs"][0]["sides"]
-        for ours, theirs in zip(part["weights"], wanted["weights"], strict=True):
+        (expected,) = page["inputs"][0]["sides"]
+        for ours, theirs in zip(part["weights"], expected["weights"], strict=True):
             assert found["blocks"][ours] == page["blocks"][theirs]
     for row in compare_traces(first, second):
         for part in (side, side["second"]):
@@ -106,13 +106,13 @@ def test_a_figure_of_a_difference_or_of_either_trace(both):
     one, other = both
     state = {"layer": 1, "heads": [2], "drawing": "matrix"}
     maps = [np.asarray(t.encoder.weights)[1, 0, 2] for t in both]
-    wanted = {"a": maps[0], "b": maps[1], "difference": maps[1] - maps[0]}
-    for shown, weights in wanted.items():
+    expected = {"a": maps[0], "b": maps[1], "difference": maps[1] - maps[0]}
+    for shown, weights in expected.items():
         figure = fa.plot_state(one, {**state, "compare": shown}, second=other)
         np.testing.assert_allclose(figure.axes[0].images[0].get_array(), weights, atol=1e-6)
     figure = fa.plot_state(one, {**state, "compare": "together"}, second=other, names=("x", "y"))
     drawn = [ax.images[0].get_array() for ax in figure.axes[:3]]
-    for picture, weights in zip(drawn, wanted.values(), strict=True):
+    for picture, weights in zip(drawn, expected.values(), strict=True):
         np.testing.assert_allclose(picture, weights, atol=1e-6)
     titles = [ax.get_title().split("\n")[0] for ax in figure.axes[:3]]
     assert titles == ["x", "y", "y − x"]
@@ -141,16 +141,16 @@ def test_changes_of_a_page_are_those_of_python(peaked):
     ]
     comparison = Comparison()
     comparison.add(*traces)
-    wanted = {(c.layer, c.head): c for c in comparison.changes()}
+    expected = {(c.layer, c.head): c for c in comparison.changes()}
     held = payload_of(fa.compare_view(*traces))["changes"]
     assert held["heads"].keys() == {"encoder"} and len(held["heads"]["encoder"]) == 6
-    for name, told in held["heads"]["encoder"].items():
-        change = wanted[tuple(map(int, name.split(".")))]
-        assert told["interval"] == pytest.approx(change.interval, abs=1e-5)
-        assert told["divergence"] == pytest.approx(change.divergence, abs=1e-5)
-        assert (told["texts"], told["changed"]) == (4, change.changed)
-        assert ("role" in told) == change.role_changed
+    for name, changed in held["heads"]["encoder"].items():
+        change = expected[tuple(map(int, name.split(".")))]
+        assert changed["interval"] == pytest.approx(change.interval, abs=1e-5)
+        assert changed["divergence"] == pytest.approx(change.divergence, abs=1e-5)
+        assert (changed["texts"], changed["changed"]) == (4, change.changed)
+        assert ("role" in changed) == change.role_changed
     some = payload_of(fa.compare_view(*traces, include_layers=[1]))["changes"]["heads"]["encoder"]
     assert some.keys() == {"1.0", "1.1", "1.2"}
-    for name, told in some.items():
-        assert told["interval"] == held["heads"]["encoder"][name]["interval"]
+    for name, changed in some.items():
+        assert changed["interval"] == held["heads"]["encoder"][name]["interval"]

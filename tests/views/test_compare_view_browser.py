@@ -62,8 +62,8 @@ def test_the_atlas_ranks_heads_by_divergence(view, two):
 def test_lines_show_each_trace_and_the_size_of_the_difference_in_two_colours(view, two):
     shares, _, path = two
     view.open(path, "level=head&layer=1&heads=0-1-2&compare=a&query=2")
-    wanted = {"a": shares[0][1], "b": shares[1][1], "difference": shares[1][1] - shares[0][1]}
-    for name, weights in wanted.items():
+    expected = {"a": shares[0][1], "b": shares[1][1], "difference": shares[1][1] - shares[0][1]}
+    for name, weights in expected.items():
         view.click(f"[data-compare={name}]")
         lines = view.lines()
         assert {key[1] for key in lines} == {2}, "the pinned token stays"
@@ -139,7 +139,7 @@ def previous_heads(shares: list[float], length: int = 12) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("shares", "texts", "said", "claim"),
+    ("shares", "texts", "expected", "claim"),
     [
         (0.54, 1, "previous token", "no change is claimed: no interval of one text"),
         (0.3, 1, "previous token / broad", "no change is claimed: no interval of one text"),
@@ -148,7 +148,7 @@ def previous_heads(shares: list[float], length: int = 12) -> Trace:
     ],
 )
 def test_a_change_of_role_is_claimed_only_where_its_interval_supports_it(
-    view, tmp_path, shares, texts, said, claim
+    view, tmp_path, shares, texts, expected, claim
 ):
     """Two heads on either side of one half, the first pairs all but alike."""
     wobble = np.random.default_rng(0).normal(0, 0.002, (2, texts))
@@ -158,9 +158,9 @@ def test_a_change_of_role_is_claimed_only_where_its_interval_supports_it(
     ]
     page = compare_view(*traces).save(tmp_path / "page.html")
     view.open(page, "level=head&layer=0&heads=0")
-    assert view.texts(".three-numbers .fact .role") == [said]
-    told = view.texts(".three-numbers .fact .hint")[0]
-    assert claim in told and ("8 texts" in told) == (texts == 8)
+    assert view.texts(".three-numbers .fact .role") == [expected]
+    hint = view.texts(".three-numbers .fact .hint")[0]
+    assert claim in hint and ("8 texts" in hint) == (texts == 8)
     (rule,) = [text for text in view.texts(".three-numbers .hint") if "is said to have" in text]
     assert "above 0.01 nats" in rule and "With a single text nothing is claimed" in rule
     view.run("page.go({ level: 'atlas' })")

@@ -78,22 +78,22 @@ def test_texts_are_sorted_by_any_head(store, descending, words):
     opened = open_store(store)
     for layer, head in ((0, 1), (3, 2)):
         number = HeadNumber("encoder", layer, head, "entropy")
-        wanted = ranked(layer, head, descending=descending, words=words)
+        expected = ranked(layer, head, descending=descending, words=words)
         for count in (7, 1000):
             found = rank_texts(opened, number, count, descending=descending, words=words)
-            assert found.examples.tolist() == wanted[:count]
-            values = entropies()[wanted[:count], LAYERS.index(layer), HEADS.index(head)]
+            assert found.examples.tolist() == expected[:count]
+            values = entropies()[expected[:count], LAYERS.index(layer), HEADS.index(head)]
             assert found.values.tolist() == values.tolist()
-            every = entropies()[wanted, LAYERS.index(layer), HEADS.index(head)]
-            assert (found.counted, found.low, found.high) == (len(wanted), min(every), max(every))
+            every = entropies()[expected, LAYERS.index(layer), HEADS.index(head)]
+            assert (found.counted, found.low, found.high) == (len(expected), min(every), max(every))
             assert found.left_out == (2 if (layer, words) == (3, "") else 0)
 
 
 def test_a_sorted_list_shows_the_number_of_each_text_and_of_how_many(server, monkeypatch):
     monkeypatch.setattr(texts_page, "MOST_SORTED", 120)
-    wanted = ranked(3, 2, descending=False)
+    expected = ranked(3, 2, descending=False)
     _, _, text = ask(server, "/?by=entropy&side=encoder&layer=3&head=2&order=asc&page=2")
-    assert rows(text) == wanted[50:100]
+    assert rows(text) == expected[50:100]
     assert "Entropy of layer 3, head 2 (encoder), lowest first" in text
     assert "The 120 lowest of <strong>228 texts</strong>. 2 texts without a number are" in text
     assert "Page 2 of 3." in text and "in nats" in text
@@ -101,19 +101,19 @@ def test_a_sorted_list_shows_the_number_of_each_text_and_of_how_many(server, mon
         'href="?by=entropy&amp;side=encoder&amp;layer=3&amp;head=2&amp;order=desc">Highest' in text
     )
     shown = [float(part.split("<")[0]) for part in text.split('<div class="value">')[1:]]
-    values = entropies()[wanted[50:100], 1, 1]
+    values = entropies()[expected[50:100], 1, 1]
     assert shown == pytest.approx(values.tolist(), rel=1e-3)
     bars = [float(part.split('"')[0]) for part in text.split('class="share" width="')[1:]]
-    high, low = entropies()[wanted, 1, 1].max(), entropies()[wanted, 1, 1].min()
+    high, low = entropies()[expected, 1, 1].max(), entropies()[expected, 1, 1].min()
     assert bars == pytest.approx((100 * (values - low) / (high - low)).tolist(), abs=0.06)
-    link = f'href="text/{wanted[50]}?by=entropy&amp;side=encoder&amp;layer=3&amp;head=2'
+    link = f'href="text/{expected[50]}?by=entropy&amp;side=encoder&amp;layer=3&amp;head=2'
     assert f'{link}&amp;order=asc#side=encoder&amp;layer=3&amp;heads=2"' in text
 
 
 def test_search_and_order_go_together(server):
-    wanted = ranked(0, 1, descending=True, words="apple")
+    expected = ranked(0, 1, descending=True, words="apple")
     text = ask(server, "/?q=APPLE&by=distance&layer=0&head=1")[2]
-    assert rows(text) == wanted
+    assert rows(text) == expected
     assert "<strong>23 texts</strong> with <strong>“<bdi>APPLE</bdi>”</strong>." in text
     assert '<option value="distance" selected>distance, tokens</option>' in text
     assert 'name="q" value="APPLE"' in text
@@ -124,7 +124,7 @@ def test_search_and_order_go_together(server):
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("by=entropy&layer=1", "encoder has no layer 1.</p><p>Its layers are 0, 3."),
         ("by=entropy&head=7", "encoder has no head 7.</p><p>Its heads are 1, 2."),
@@ -136,9 +136,9 @@ def test_search_and_order_go_together(server):
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/text/7"])
-def test_what_the_store_has_not_is_said_plainly(server, query, said, path):
+def test_what_the_store_has_not_is_said_plainly(server, query, message, path):
     status, headers, text = ask(server, f"{path}?{query}")
-    assert status == 422 and said in text and "<script" not in text
+    assert status == 422 and message in text and "<script" not in text
     assert "script-src" not in headers["Content-Security-Policy"]
     assert "Back to the texts" in text
 
@@ -231,8 +231,8 @@ def test_means_are_those_of_all_texts(store):
     values = entropies().astype(np.float64)
     for row in means["encoder"]:
         own = values[:, LAYERS.index(row["layer"]), HEADS.index(row["head"])]
-        for name, wanted in (("entropy", own.mean()), ("distance", 2 * own.mean())):
-            assert row[name] == pytest.approx(wanted, nan_ok=True)
+        for name, expected in (("entropy", own.mean()), ("distance", 2 * own.mean())):
+            assert row[name] == pytest.approx(expected, nan_ok=True)
     assert len(means["encoder"]) == 4 and "argmax" not in means["encoder"][0]
 
 

@@ -85,9 +85,9 @@ def test_every_map_of_a_figure_has_one_of_the_two(peaked, pair):
         (plot_head_values({"a": q[0, 0, :, 0]}, "growth of the loss"), {"flaxattn_signed"}),
         (neuron, {"flaxattn", "flaxattn_signed"}),
     ]
-    for figure, wanted in figures:
+    for figure, expected in figures:
         maps = {image.get_cmap().name for ax in figure.axes for image in ax.images}
-        assert maps == wanted, figure.axes[0].get_title()
+        assert maps == expected, figure.axes[0].get_title()
 
 
 def test_tables_of_the_page_are_repeated_rightly():

@@ -34,11 +34,11 @@ def test_pairs_travel_with_the_heads_that_hit_them(trace):
     first, second = side["pairs"]
     assert first["pairs"] == [[0, 0, 1, 1, 3, 3], [2, 2, 3, 3]] and second["pairs"] == []
     strongest = np.asarray(trace.encoder.weights)[:, 0].argmax(-1)
-    wanted = np.stack([np.isin(strongest[..., 0], (1, 3)), strongest[..., 2] == 3], -1)
-    np.testing.assert_array_equal(hits(held, first), wanted)
+    expected = np.stack([np.isin(strongest[..., 0], (1, 3)), strongest[..., 2] == 3], -1)
+    np.testing.assert_array_equal(hits(held, first), expected)
     start = held["start"]
     assert start["gold"] == "a" and "query" not in start
-    counts = wanted.sum(-1)
+    counts = expected.sum(-1)
     assert counts[start["layer"], start["heads"][0]] == counts.max()
 
 
@@ -103,8 +103,8 @@ def test_pairs_that_do_not_fit_are_refused(trace, pairs, message):
 
 
 def test_a_state_names_pairs_that_the_page_has(trace):
-    told = r"^state: gold is 'b', and the page has no such gold pairs.\nIt has a, none; give"
-    with pytest.raises(InputError, match=told):
+    message = r"^state: gold is 'b', and the page has no such gold pairs.\nIt has a, none; give"
+    with pytest.raises(InputError, match=message):
         fa.head_view(trace, pairs={"a": [(0, 1)]}, state={"gold": "b"})
 
 
@@ -116,5 +116,5 @@ def test_two_traces_are_judged_each_by_its_own_weights(peaked):
     (side,) = held["inputs"][0]["sides"]
     for part, trace in zip((side, side["second"]), traces, strict=True):
         strongest = np.asarray(trace.encoder.weights)[:, 0].argmax(-1)
-        wanted = np.stack([strongest[..., 0] == 1, strongest[..., 2] == 3], -1)
-        np.testing.assert_array_equal(hits(held, part["pairs"][0]), wanted)
+        expected = np.stack([strongest[..., 0] == 1, strongest[..., 2] == 3], -1)
+        np.testing.assert_array_equal(hits(held, part["pairs"][0]), expected)

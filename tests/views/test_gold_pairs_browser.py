@@ -99,8 +99,8 @@ def test_one_click_on_a_score_shows_what_the_head_hits_and_misses(view, made, th
     assert sorted(view.run(marks)) == [["hit", 2], ["hit", 2], ["miss", 0]], "discs or crosses"
     assert view.texts(".gold-key") == ["2 hit", "1 missed"]
     (legend,) = view.texts(".gold-legend")
-    told = f"Gold pairs, {NAME}: each word and its governor. Head 0 hits a pair where {RULE}."
-    assert legend.endswith(told) and view.run("return window.seen") == []
+    sentence = f"Gold pairs, {NAME}: each word and its governor. Head 0 hits a pair where {RULE}."
+    assert legend.endswith(sentence) and view.run("return window.seen") == []
 
 
 def test_curves_end_at_the_rows_of_their_tokens(view, made):
@@ -139,8 +139,8 @@ def test_brackets_of_overlapping_keys_are_left_out(view, tmp_path):
 
 def test_other_heads_are_judged_too_and_several_together(view, made):
     view.open(made.path, address(heads="1"))
-    wanted = {("0-0", "6-6"): "miss", ("1-1", "2-3"): "miss", ("4-4", "5-5"): "hit"}
-    assert outcomes(view) == wanted
+    expected = {("0-0", "6-6"): "miss", ("1-1", "2-3"): "miss", ("4-4", "5-5"): "hit"}
+    assert outcomes(view) == expected
     assert view.texts(".gold-key") == ["1 hit", "2 missed"]
     view.open(made.path, address(heads="0-1"))
     assert set(outcomes(view).values()) == {"hit"}
@@ -188,8 +188,8 @@ def test_a_claim_without_pairs_shows_none_of_the_claim_before(view, made):
 
 def test_words_have_the_pairs_of_their_pieces(view, made):
     view.open(made.path, address(unit="words"))
-    wanted = {("0-0", "5-5"): "hit", ("1-1", "2-2"): "hit", ("3-3", "4-4"): "miss"}
-    assert outcomes(view) == wanted
+    expected = {("0-0", "5-5"): "hit", ("1-1", "2-2"): "hit", ("3-3", "4-4"): "miss"}
+    assert outcomes(view) == expected
 
 
 def test_pairs_of_hidden_tokens_are_counted_and_not_drawn(view, made):
@@ -209,8 +209,8 @@ def test_the_matrix_outlines_their_cells(view, made, theme):
     for pair in PAIRS:
         ((first, last),) = pair.keys
         box = boxes[pair.query]
-        wanted = [place["left"] + first * size, place["top"] + pair.query[0] * size]
-        assert [box["x"], box["y"]] == pytest.approx(wanted, abs=0.51)
+        expected = [place["left"] + first * size, place["top"] + pair.query[0] * size]
+        assert [box["x"], box["y"]] == pytest.approx(expected, abs=0.51)
         assert [box["width"], box["height"]] == pytest.approx(
             [(last + 1 - first) * size, size], abs=1.01
         )
@@ -222,8 +222,8 @@ def test_the_matrix_outlines_their_cells(view, made, theme):
         "return [...canvas.getContext('2d').getImageData(...at, 1, 1).data]",
         boxes[1, 1],
     )
-    wanted = [int(style(view, "--gold-hit")[i : i + 2], 16) for i in (1, 3, 5)]
-    assert painted[3] > 200 and painted[:3] == pytest.approx(wanted, abs=6)
+    expected = [int(style(view, "--gold-hit")[i : i + 2], 16) for i in (1, 3, 5)]
+    assert painted[3] > 200 and painted[:3] == pytest.approx(expected, abs=6)
     assert view.texts(".gold-key") == ["2 hit", "1 missed"]
     root = ElementTree.fromstring(view.svg())
     outlines = [(n.get("stroke"), n.get("stroke-dasharray")) for n in root.iter()]
@@ -282,11 +282,11 @@ def test_alignments_are_pairs_of_cross_attention(view, translation, tmp_path):
     page = head_view(translation.trace, pairs=aligned, layer=1, heads=[2])
     view.open(page.save(tmp_path / "cross.html"), "side=cross")
     strongest = translation.shares["cross"][1, 2].argmax(-1)
-    wanted = {
+    expected = {
         (f"{q}-{q}", f"{k}-{k}"): "hit" if strongest[q] == k else "miss"
         for q, k in aligned["alignment"]["cross"]
     }
-    assert outcomes(view) == wanted
+    assert outcomes(view) == expected
     view.run("page.go({ side: 'encoder' })")
     assert shapes(view) == []
     assert view.texts(".gold-legend") == ["No gold pairs of alignment on this side of this text."]

@@ -183,17 +183,17 @@ def test_examples_are_the_largest_and_the_smallest_weights_marked_as_written(vie
         for n in PAIRS
         for p, pair in enumerate(PAIRS[n])
     }
-    wanted = []
+    expected = []
     for n, p in order:
         (first, last), *_ = PAIRS[n][p].keys
         outcome = "hit" if first <= strongest[n, p] <= last else "missed"
         weight = "<0.001" if weights[n, p] < 0.0005 else f"{weights[n, p]:.3f}"
-        wanted.append([weight, LOOKS[n, p][0], outcome, LOOKS[n, p][1]])
-    assert drawn(view, "best") == wanted
+        expected.append([weight, LOOKS[n, p][0], outcome, LOOKS[n, p][1]])
+    assert drawn(view, "best") == expected
     assert view.texts(".end h4") == ["6 best", "No worst: all pairs are above"]
-    told = view.texts(".examples .hint")[0]
-    assert "each word and its subject. They come from 3 texts of this page, 6 pairs in all." in told
-    assert "Best are the largest, worst the smallest of the others" in told and STRONGEST in told
+    hint = view.texts(".examples .hint")[0]
+    assert "each word and its subject. They come from 3 texts of this page, 6 pairs in all." in hint
+    assert "Best are the largest, worst the smallest of the others" in hint and STRONGEST in hint
 
 
 def test_best_and_worst_share_no_pair(view, tmp_path):

@@ -58,8 +58,8 @@ def assert_rows(view, shares: np.ndarray) -> list[int]:
     rows = view.run(ROWS)
     for index, (text, seen, _) in enumerate(rows):
         mean = float(shares[:, QUERY, index].mean())
-        told = {f"{mean:.3f}", f"{mean + 2e-4:.3f}", f"{mean - 2e-4:.3f}", "<0.001"}
-        assert text in told if seen else text in told | {""}, index
+        texts = {f"{mean:.3f}", f"{mean + 2e-4:.3f}", f"{mean - 2e-4:.3f}", "<0.001"}
+        assert text in texts if seen else text in texts | {""}, index
     marked = [index for index, (text, _, striped) in enumerate(rows) if text or striped]
     assert 20 < len(marked) < 90
     return marked

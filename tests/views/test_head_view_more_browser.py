@@ -216,9 +216,9 @@ class TestPlace:
         root = ElementTree.fromstring(view.svg())
         space = root.tag.removesuffix("svg")
         opacities = [float(path.get("stroke-opacity", "")) for path in root.iter(f"{space}path")]
-        wanted = sorted(pair.shares[0, [0, 2], 2].ravel())
-        wanted = [ink(weight) for weight in wanted if round(255 * ink(weight))]
-        assert sorted(opacities) == pytest.approx(wanted, abs=5e-4)
+        expected = sorted(pair.shares[0, [0, 2], 2].ravel())
+        expected = [ink(weight) for weight in expected if round(255 * ink(weight))]
+        assert sorted(opacities) == pytest.approx(expected, abs=5e-4)
         assert svg_texts(root, "token") == pair.tokens * 2
 
     def test_tokens_never_reach_into_the_lines(self, view, peaked, tmp_path):

@@ -58,8 +58,8 @@ def quiet(view) -> Iterator[None]:
         e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
     ]
     assert [url for url in requested if url.split(":")[0] not in ("file", "about")] == []
-    said = [e for e in view.browser.get_log("browser") if e["source"] != "rendering"]
-    assert said == []
+    messages = [e for e in view.browser.get_log("browser") if e["source"] != "rendering"]
+    assert messages == []
     assert not view.run("return [...document.querySelectorAll('img, object, embed, base')].length")
 
 
@@ -151,12 +151,12 @@ def test_as_running_text(view, hostile, quiet):
     trace = Trace.from_arrays(weights, [found], texts=[(text,)], spans=[spans])
     with tempfile.TemporaryDirectory() as folder:
         view.open(text_view(trace, layer=0).save(Path(folder) / "page.html"), "query=1")
-        pieces = [text[start:stop].replace("␊", "\n") for start, stop in spans]
-        assert view.texts(".text-block .run") == pieces
-        assert pieces[1] in view.texts(".panel h2")[0]
+        tokens = [text[start:stop].replace("␊", "\n") for start, stop in spans]
+        assert view.texts(".text-block .run") == tokens
+        assert tokens[1] in view.texts(".panel h2")[0]
         root = ElementTree.fromstring(view.svg())
         drawn = "".join("".join(e.itertext()) for e in root.iter() if e.tag.endswith("}text"))
-        assert [piece for piece in pieces if ink(piece) not in ink(drawn)] == []
+        assert [piece for piece in tokens if ink(piece) not in ink(drawn)] == []
         assert not [n for e in root.iter() for n in e.attrib if n.startswith("on") or "href" in n]
 
 
@@ -184,12 +184,12 @@ def test_as_title_and_name(view, hostile, quiet, tmp_path):
     cells = "".join(f._repr_html_().replace('sandbox="allow-scripts ', 'class="') for f in frames)
     (tmp_path / "cells.html").write_text(f"<!doctype html>{cells}", encoding="utf-8")
     view.browser.get((tmp_path / "cells.html").as_uri())
-    told = view.browser.execute_async_script(FRAMES)
+    contents = view.browser.execute_async_script(FRAMES)
     titles = [f"Attention heads · {text}" for text in written]
-    assert [row[1:] for row in told] == [
+    assert [row[1:] for row in contents] == [
         [title, text, 2, 0] for title, text in zip(titles, written, strict=True)
     ]
-    assert [visible(row[0]) for row in told] == titles
+    assert [visible(row[0]) for row in contents] == titles
     assert view.browser.execute_script("return window.seen") == []
     view.open(page)
 
@@ -233,11 +233,11 @@ def test_in_answers_of_the_server(view, hostile, quiet, tmp_path):
     for text, page in zip([*written, *written], pages, strict=True):
         (tmp_path / "answer.html").write_text(page, "utf-8")
         view.browser.get((tmp_path / "answer.html").as_uri())
-        said = view.texts(".answer p")
-        if said[0].startswith("No text contains"):
-            assert said[0] == f"No text contains “{text}”."
+        answers = view.texts(".answer p")
+        if answers[0].startswith("No text contains"):
+            assert answers[0] == f"No text contains “{text}”."
         else:  # lines of a message stay lines
-            assert "␊".join(said[:-1]).replace("\n", "␊") == f"No {text}".removesuffix("␊")
+            assert "␊".join(answers[:-1]).replace("\n", "␊") == f"No {text}".removesuffix("␊")
         assert view.run("return document.scripts.length") == 0
 
 
@@ -248,8 +248,8 @@ def test_beside_a_page_of_a_store(view, hostile, quiet, tmp_path):
         data = {"list": "./", "back": "", "next": None, "name": text, "id": text, "place": text}
         (tmp_path / "served.html").write_text(add_data(document, "corpus", data), "utf-8")
         view.open(tmp_path / "served.html")
-        said = view.texts(".corpus strong, .corpus .id, .corpus .place")
-        assert said == [text, text, text]
+        texts = view.texts(".corpus strong, .corpus .id, .corpus .place")
+        assert texts == [text, text, text]
         assert view.texts(".left .token-text") == written
         assert view.run("return document.scripts.length") == 3
 

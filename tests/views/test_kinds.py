@@ -104,9 +104,9 @@ def test_measures_are_of_sizes_as_shares_of_their_row(trace, norms):
     rows = norms / norms.sum(-1, keepdims=True)
     as_if = Trace.from_arrays(rows[:, None].astype(np.float32), trace.tokens)
     for name in ("entropy", "previous", "first"):
-        wanted = head_values(as_if, name).values
+        expected = head_values(as_if, name).values
         found = [[measure[name] for measure in row] for row in part["measures"]]
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_nan_stays_and_zero_layers_have_a_scale(trace, norms):

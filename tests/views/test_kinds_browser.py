@@ -98,8 +98,8 @@ def test_every_level_and_the_address_follow(view, shown):
     scale = arrays["norm"].max((1, 2, 3))
     for layer in (0, 1):
         picture = view.run("return [...view.drawn(arguments[0], 0).values]", layer)
-        wanted = (arrays["norm"][layer, 0] / scale[layer]).ravel()
-        assert np.abs(np.array(picture) - wanted).max() <= STEP
+        expected = (arrays["norm"][layer, 0] / scale[layer]).ravel()
+        assert np.abs(np.array(picture) - expected).max() <= STEP
     assert "‖αf(x)‖, 1 is the largest of each layer" in view.find("#level-model .status").text
     view.run("page.go({ level: 'atlas', measure: 'entropy' })")
     rows = arrays["norm"] / arrays["norm"].sum(-1, keepdims=True)
@@ -123,13 +123,13 @@ def test_two_stores_are_an_atlas_that_names_heads_left_out(view, tmp_path):
     both = zip(("a", "b"), (first, second), strict=True)
     stores = [open_store(store_cases.write(tmp_path / name, texts)) for name, texts in both]
     view.open(compare_view(*stores, names=("a", "<b>")).save(tmp_path / "stores.html"))
-    wanted = compare_stores(*stores).heads
+    expected = compare_stores(*stores).heads
     cells = view.run("return view.drawn()")
-    assert [(c["layer"], c["head"]) for c in cells] == [(r.layer, r.head) for r in wanted]
-    assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in wanted]
+    assert [(c["layer"], c["head"]) for c in cells] == [(r.layer, r.head) for r in expected]
+    assert [c["text"] for c in cells] == [f"{r.divergence:.3f}" for r in expected]
     assert view.texts("[role=radio]:not([hidden])") == ["a", "<b>", "<b> − a"]
-    told = "a and <b>, 3 texts; NaN in some texts, left out there: encoder 0.2"
-    assert view.texts("#level-atlas .measured-by") == [told]
+    note = "a and <b>, 3 texts; NaN in some texts, left out there: encoder 0.2"
+    assert view.texts("#level-atlas .measured-by") == [note]
     view.choose("measure", "entropy")
     assert {c["text"] for c in view.run("return view.drawn()")} == {"+0.00"}
     assert view.run("return window.seen") == []

@@ -40,8 +40,8 @@ def maps(figure) -> dict[str, np.ndarray]:
 def test_maps_are_shares_of_the_largest_of_the_layer_and_say_so(trace, norms):
     figure = fa.plot_heads(trace, heads=[1], sequence=1, weights={"norm": norms})
     peaks = norms[:, 1].max((1, 2, 3))
-    wanted = [f"layer {n}, head 1\n1 = {peak:.4g}" for n, peak in enumerate(peaks)]
-    assert list(maps(figure)) == wanted
+    expected = [f"layer {n}, head 1\n1 = {peak:.4g}" for n, peak in enumerate(peaks)]
+    assert list(maps(figure)) == expected
     for n, drawn in enumerate(maps(figure).values()):
         np.testing.assert_allclose(drawn, norms[n, 1, 1] / peaks[n], rtol=1e-5)
     assert figure.axes[-1].get_ylabel() == "‖αf(x)‖\n÷ the largest value of each layer"
@@ -72,8 +72,8 @@ def test_the_first_key_is_left_out_and_norms_stay_as_they_are(trace, norms):
 def test_the_atlas_measures_sizes_as_shares_and_draws_effects(trace, norms):
     figure = fa.plot_atlas(trace, "previous", weights={"norm": -norms})
     rows = (norms / norms.sum(-1, keepdims=True)).astype(np.float32)
-    wanted = head_values(Trace.from_arrays(rows, trace.tokens), "previous").values
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), wanted, atol=1e-6)
+    expected = head_values(Trace.from_arrays(rows, trace.tokens), "previous").values
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), expected, atol=1e-6)
     title = one_line(figure.axes[0].get_title())
     assert title == "encoder: previous of ‖αf(x)‖, as shares of each row"
     means = np.array([[0.5, -0.1, 0.0], [0.2, 0.3, -0.4]])
@@ -103,8 +103,8 @@ def test_the_state_of_a_page_draws_the_weights_that_it_shows(trace, norms):
     assert (drawn.sum(-1) >= 0.7 * rest - 1e-5).all() and not drawn[:, 0].any()
     atlas = fa.plot_state(trace, state | {"level": "atlas", "measure": "own"}, **given)
     rows = norms[:, 1:] / norms[:, 1:].sum(-1, keepdims=True)
-    wanted = head_values(Trace.from_arrays(rows, trace.tokens[1:]), "own").values
-    np.testing.assert_allclose(atlas.axes[0].images[0].get_array(), wanted, atol=1e-6)
+    expected = head_values(Trace.from_arrays(rows, trace.tokens[1:]), "own").values
+    np.testing.assert_allclose(atlas.axes[0].images[0].get_array(), expected, atol=1e-6)
     model = fa.plot_state(trace, {"level": "model", "weights": "gradient"}, **given)
     assert model.axes[0].images[0].get_clim() == (-1, 1)
 

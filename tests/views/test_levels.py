@@ -54,10 +54,10 @@ def test_all_texts_of_a_batch_travel_without_their_padding(batch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "first"), [(1, ["e"]), ([2, 0], ["h", "a"]), (-1, ["h"]), (None, ["a", "e", "h"])]
+    ("sequence", "first"), [(1, ["e"]), ([2, 0], ["h", "a"]), (-1, ["h"]), (None, ["a", "e", "h"])]
 )
-def test_sequences_are_chosen(batch, asked, first):
-    payload = payload_of(fa.head_view(batch, sequence=asked))
+def test_sequences_are_chosen(batch, sequence, first):
+    payload = payload_of(fa.head_view(batch, sequence=sequence))
     assert [shaped["texts"]["source"]["tokens"][0] for shaped in payload["inputs"]] == first
 
 
@@ -85,8 +85,8 @@ def test_likeness_is_that_of_all_heads(pair):
     payload = payload_of(fa.atlas_view(pair.trace))
     likeness = payload["inputs"][0]["sides"][0]["likeness"]
     stored = np.frombuffer(payload["blocks"][likeness["distances"]], np.uint8)
-    wanted = head_distances(pair.shares.reshape(-1, pair.length, pair.length))
-    np.testing.assert_allclose(stored / 255, wanted, atol=0.5 / 255 + 1e-6)
+    expected = head_distances(pair.shares.reshape(-1, pair.length, pair.length))
+    np.testing.assert_allclose(stored / 255, expected, atol=0.5 / 255 + 1e-6)
     assert sorted(likeness["order"]) == list(range(6))
     assert squareform(stored).shape == (6, 6)
 
@@ -110,8 +110,8 @@ def test_statistics_of_the_trace_stand_beside_the_measures(pair):
     stats = {"max": pair.shares[:, None].max(-1)}
     trace = Trace.from_arrays(pair.trace.encoder.weights, [pair.tokens], stats=stats)
     (side,) = payload_of(fa.atlas_view(trace))["inputs"][0]["sides"]
-    wanted = stats["max"][1, 0, 2].mean()
-    assert side["measures"][1][2]["max"] == pytest.approx(wanted, abs=6e-5)
+    expected = stats["max"][1, 0, 2].mean()
+    assert side["measures"][1][2]["max"] == pytest.approx(expected, abs=6e-5)
     assert "next" in side["measures"][1][2]
 
 
@@ -202,8 +202,8 @@ def test_a_store_has_an_atlas_of_means_over_its_texts(tmp_path):
                 of_head = [row for row in rows if (row["layer"], row["head"]) == (layer, head)]
                 assert len(of_head) == 5
                 found = side["measures"][i][j]
-                wanted = np.mean([row["entropy"] for row in of_head])
-                assert found["entropy"] == pytest.approx(wanted, abs=6e-5)
+                expected = np.mean([row["entropy"] for row in of_head])
+                assert found["entropy"] == pytest.approx(expected, abs=6e-5)
                 assert not [name for name in found if name.startswith("topk")]
     with pytest.raises(InputError, match="There is no layer 9"):
         fa.atlas_view(store, layer=9)

@@ -44,13 +44,13 @@ def test_tabs_open_the_levels_and_say_which_is_open(view, pair):
 
 
 def test_each_level_has_its_controls(view, pair):
-    wanted = {
+    expected = {
         "atlas": {"measure", "order"},
         "model": {"attention", "opacity", "special", "first"},
         "head": {"layer", "drawing", "attention", "opacity", "mass", "special", "first"},
         "text": {"layer", "direction", "attention", "opacity", "special", "first"},
     }
-    for level, names in wanted.items():
+    for level, names in expected.items():
         view.open(pair.page, f"level={level}")
         controls = view.browser.find_elements("css selector", ".controls [name]")
         assert {c.get_attribute("name") for c in controls if c.is_displayed()} == names
@@ -149,8 +149,8 @@ def test_a_state_is_pasted(view, pair):
     view.run("document.querySelector('textarea').value = arguments[0]", "nonsense")
     view.click("dialog .use")
     assert view.texts("dialog [role=alert]")[0].startswith("This is not a state: ")
-    wanted = '{"level": "atlas", "layer": 1, "heads": [2], "order": "value", "mass": 3}'
-    view.run("document.querySelector('textarea').value = arguments[0]", wanted)
+    expected = '{"level": "atlas", "layer": 1, "heads": [2], "order": "value", "mass": 3}'
+    view.run("document.querySelector('textarea').value = arguments[0]", expected)
     view.click("dialog .use")
     assert shown(view) == ["atlas", "encoder", 1, [2]]
     assert view.run("return [page.state.order, page.state.mass]") == ["value", 1]
@@ -218,14 +218,14 @@ def test_words_sum_over_their_pieces_and_average_from_them(view, peaked, tmp_pat
     groups = [[0], [1, 2, 3], [4, 5], [6]]
     shares = np.asarray(trace.encoder.weights)[1, 0]
     columns = np.stack([shares[:, :, group].sum(-1) for group in groups], axis=-1)
-    wanted = np.stack([columns[:, group].mean(1) for group in groups], axis=1)
+    expected = np.stack([columns[:, group].mean(1) for group in groups], axis=1)
     view.click("[name=unit]")
     view.choose("layer", "1")
     assert view.texts(".left .token-text") == ["[CLS]", "unbelievable", "cats.", "[SEP]"]
-    view.assert_draws(wanted, error=0.001)
+    view.assert_draws(expected, error=0.001)
     assert view.browser.current_url.endswith("#layer=1&unit=words")
     view.click("[name=special]")
-    kept = wanted[:, 1:3, 1:3] / wanted[:, 1:3, 1:3].sum(-1, keepdims=True)
+    kept = expected[:, 1:3, 1:3] / expected[:, 1:3, 1:3].sum(-1, keepdims=True)
     assert view.lines() == pytest.approx(
         {(h, q + 1, k + 1): kept[h, q, k] for h, q, k in np.ndindex(kept.shape)}, abs=0.003
     )
@@ -239,9 +239,9 @@ def test_words_of_a_translation_are_those_of_each_side(view, translation):
     shares = translation.shares["encoder"][0]
     columns = np.delete(shares, 2, axis=-1)
     columns[..., 1] += shares[..., 2]
-    wanted = np.delete(columns, 2, axis=1)
-    wanted[:, 1] = columns[:, 1:3].mean(1)
-    view.assert_draws(wanted, error=0.001)
+    expected = np.delete(columns, 2, axis=1)
+    expected[:, 1] = columns[:, 1:3].mean(1)
+    view.assert_draws(expected, error=0.001)
     view.choose("side", "all")
     drawn = view.lines()
     for query in range(5, 9):

@@ -86,8 +86,8 @@ def test_every_cell_has_the_colour_of_its_weight(view, pair, theme, opacity):
             weights = weights / weights.max(-1, keepdims=True)
         cells = list(np.ndindex(*weights.shape))
         found = view.run(PIXELS, [middle(about, *cell) for cell in cells])
-        wanted = [shade(about["shades"], weights[cell]) for cell in cells]
-        assert found == wanted
+        expected = [shade(about["shades"], weights[cell]) for cell in cells]
+        assert found == expected
     assert about["shades"][0] == view.run("return page.style('--scale-low')")
     assert about["shades"][-1] == view.run("return page.style('--scale-high')")
 
@@ -115,8 +115,8 @@ def test_pointing_frames_a_cell_and_tells_its_weight(view, pair):
         move(view, row, column)
         weight = pair.shares[1, 2, row, column]
         pair_text = f"{pair.tokens[row]} → {pair.tokens[column]}"
-        told = "<0.001" if weight < 0.0005 else f"{weight:.3f}"
-        expected = f"{pair_text}positions {row} → {column}, head 2: {told}"
+        shown = "<0.001" if weight < 0.0005 else f"{weight:.3f}"
+        expected = f"{pair_text}positions {row} → {column}, head 2: {shown}"
         assert view.texts(".tip") == [expected]
         cell = drawn(view)["cell"]
         assert (cell["query"], cell["key"]) == (row, column)
@@ -148,8 +148,8 @@ def test_the_keyboard_walks_cells_and_says_them(view, pair):
     cell = drawn(view)["cell"]
     assert (cell["query"], cell["key"]) == (2, 1)
     weight = pair.shares[0, 1, 2, 1]
-    said = f"{pair.tokens[2]} → {pair.tokens[1]}, positions 2 → 1, head 1: {weight:.3f}"
-    assert view.texts("p.spoken") == [said]
+    sentence = f"{pair.tokens[2]} → {pair.tokens[1]}, positions 2 → 1, head 1: {weight:.3f}"
+    assert view.texts("p.spoken") == [sentence]
     view.press("ENTER")
     assert view.run("return page.state.query") == 2
     assert view.run("return page.state.layer") == 0
@@ -167,8 +167,8 @@ def test_zoom_window_and_overview(view, large):
     columns = int(about["window"]["column"]) + np.arange(3, 13)
     exact = weights.astype(np.float16).astype(np.float32)
     found = view.run(PIXELS, [middle(about, r, c) for r, c in zip(rows, columns, strict=True)])
-    wanted = zip(rows, columns, strict=True)
-    assert found == [shade(about["shades"], exact[r, c]) for r, c in wanted]
+    expected = zip(rows, columns, strict=True)
+    assert found == [shade(about["shades"], exact[r, c]) for r, c in expected]
     view.run(
         "const box = view.matrix.overview.getBoundingClientRect();"
         "const at = { clientX: box.left + box.width, clientY: box.top, buttons: 1 };"

@@ -39,12 +39,12 @@ def steps(view) -> np.ndarray:
     return np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in colours])
 
 
-def assert_painted(view, layer: int, head: int, wanted: np.ndarray, error: float) -> None:
+def assert_painted(view, layer: int, head: int, expected: np.ndarray, error: float) -> None:
     """Each pixel has the colour of the root of its weight, to one step and the error of storage."""
     found, scale = pixels(view, layer, head), steps(view)
-    assert found.shape[:2] == wanted.shape
-    low = np.rint(255 * np.sqrt(np.clip(wanted - error, 0, 1))).astype(int)
-    high = np.rint(255 * np.sqrt(np.clip(wanted + error, 0, 1))).astype(int)
+    assert found.shape[:2] == expected.shape
+    low = np.rint(255 * np.sqrt(np.clip(expected - error, 0, 1))).astype(int)
+    high = np.rint(255 * np.sqrt(np.clip(expected + error, 0, 1))).astype(int)
     ends = np.stack([scale[np.clip(low - 1, 0, 255)], scale[np.clip(high + 1, 0, 255)]])
     assert (found >= ends.min(0)).all() and (found <= ends.max(0)).all()
 
@@ -74,8 +74,8 @@ def test_a_thousand_numbers_are_those_of_the_trace(view, pair, tmp_path, precisi
     found = np.array(view.run(read, places.tolist()))
     layer, head, query, key = places.T
     peaks = 1 if precision == "float16" else pair.shares[layer, head, query].max(-1)
-    wanted = pair.shares[layer, head, query, key]
-    assert (np.abs(found - wanted) <= ERROR[precision] * peaks + 1e-6).all()
+    expected = pair.shares[layer, head, query, key]
+    assert (np.abs(found - expected) <= ERROR[precision] * peaks + 1e-6).all()
 
 
 def test_pointing_tells_the_pair_and_the_weight_below(view, pair):
@@ -117,9 +117,9 @@ def test_more_weights_than_pixels_show_the_largest(view, peaked, tmp_path):
     view.open(fa.model_view(trace).save(tmp_path / "long.html"))
     view.until(PAINTED)
     places = np.arange(300) * 128 // 300
-    wanted = np.zeros((128, 128))
-    np.maximum.at(wanted, (places[:, None], places[None]), shares[0, 0, 0])
-    assert_painted(view, 0, 0, wanted, ERROR["float16"])
+    expected = np.zeros((128, 128))
+    np.maximum.at(expected, (places[:, None], places[None]), shares[0, 0, 0])
+    assert_painted(view, 0, 0, expected, ERROR["float16"])
 
 
 def test_pictures_out_of_sight_wait(view, peaked, tmp_path):
@@ -138,18 +138,18 @@ def test_the_atlas_shows_each_number_and_its_colour(view, pair):
     for name in ("entropy", "previous", "distance", "delimiter"):
         view.choose("measure", name)
         cells = view.run("return view.drawn()")
-        wanted = [getattr(m, name) for m in measured]
+        expected = [getattr(m, name) for m in measured]
         assert [(c["layer"], c["head"]) for c in cells] == [(m.layer, m.head) for m in measured]
-        assert [float(c["text"]) for c in cells] == pytest.approx(wanted, abs=0.0051)
+        assert [float(c["text"]) for c in cells] == pytest.approx(expected, abs=0.0051)
         scale = steps(view)
-        for cell, value in zip(cells, wanted, strict=True):
+        for cell, value in zip(cells, expected, strict=True):
             painted = [int(part) for part in cell["colour"][4:-1].split(",")]
-            low = min(wanted) if name in ("entropy", "distance") else 0
-            step = 255 * (value - low) / (max(wanted) - low)
+            low = min(expected) if name in ("entropy", "distance") else 0
+            step = 255 * (value - low) / (max(expected) - low)
             near = scale[[max(0, int(step) - 1), min(255, int(step) + 2)]]
             assert (near.min(0) <= painted).all() and (painted <= near.max(0)).all()
         marks = view.texts("#level-atlas .legend-mark")
-        ends = [0 if name in ("previous", "delimiter") else min(wanted), max(wanted)]
+        ends = [0 if name in ("previous", "delimiter") else min(expected), max(expected)]
         assert [float(marks[0]), float(marks[-1])] == pytest.approx(ends, abs=0.0051)
 
 

@@ -62,13 +62,13 @@ def test_long_texts_are_pooled_by_the_largest_weight_and_it_is_said(peaked):
     weights = peaked(1, 2, 200)
     trace = Trace.from_arrays(weights, [["t"] * 200])
     ax = plot_model(trace).axes[0]
-    wanted = np.zeros((2, 128, 128), np.float32)
+    expected = np.zeros((2, 128, 128), np.float32)
     for i, j in np.ndindex(200, 200):  # as in the page: the pixel i * 128 // 200
         place = np.s_[:, i * 128 // 200, j * 128 // 200]
-        wanted[place] = np.maximum(wanted[place], weights[0, 0, :, i, j])
+        expected[place] = np.maximum(expected[place], weights[0, 0, :, i, j])
     drawn = array_of(ax.images[0])
-    np.testing.assert_array_equal(drawn[:, :128], wanted[0])
-    np.testing.assert_array_equal(drawn[:, -128:], wanted[1])
+    np.testing.assert_array_equal(drawn[:, :128], expected[0])
+    np.testing.assert_array_equal(drawn[:, -128:], expected[1])
     assert "the largest of 2 × 2 weights" in one_line(ax.get_title())
 
 
@@ -98,12 +98,12 @@ def test_a_neuron_shows_each_step_of_the_computation(projected):
     np.testing.assert_array_equal(drawn[2], k)
     np.testing.assert_array_equal(drawn[3], k * q[2])
     np.testing.assert_allclose(drawn[4][:, 0], (k * q[2]).sum(-1), rtol=1e-5)
-    wanted = np.where(np.arange(5) <= 2, scores[1, 0, 2, 2], np.nan)
-    np.testing.assert_allclose(drawn[5][:, 0], wanted, rtol=1e-5)
+    expected = np.where(np.arange(5) <= 2, scores[1, 0, 2, 2], np.nan)
+    np.testing.assert_allclose(drawn[5][:, 0], expected, rtol=1e-5)
     assert [t.get_text() for t in ax.get_yticklabels()][:3] == ["<s>", "a", "$b"]
     assert ax.get_title() == "layer 5, head 4, query 2: $b"
     shown = [text.get_text() for text in ax.texts]
-    assert f"{wanted[0]:.2f}".replace("-", "−") in shown and "nan" not in shown
+    assert f"{expected[0]:.2f}".replace("-", "−") in shown and "nan" not in shown
     figure.canvas.draw()
 
 
@@ -117,8 +117,8 @@ def test_a_neuron_of_a_rotary_model_shows_vectors_before_and_after_rotation(tmp_
     drawn = [array_of(image) for image in ax.images]
     q, k = found.rotated_query, found.rotated_keys
     rows = (len(k), 1)
-    wanted = [np.tile(found.query, rows), np.tile(q, rows), found.keys, k, q * k, found.shares]
-    for one, other in zip(drawn[1:], wanted, strict=False):
+    expected = [np.tile(found.query, rows), np.tile(q, rows), found.keys, k, q * k, found.shares]
+    for one, other in zip(drawn[1:], expected, strict=False):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     assert len(drawn) == 9
     np.testing.assert_allclose(drawn[8][:5, 0], found.shares[:5].sum(1), rtol=1e-4)
@@ -165,20 +165,20 @@ def test_a_neuron_without_queries_says_what_to_capture(pair):
 
 def test_an_atlas_is_the_measure_of_every_head(pair):
     ax = plot_atlas(pair.trace, "previous").axes[0]
-    wanted = np.array([m.previous for m in head_measures(pair.trace)]).reshape(2, 3)
-    np.testing.assert_allclose(array_of(ax.images[0]), wanted)
+    expected = np.array([m.previous for m in head_measures(pair.trace)]).reshape(2, 3)
+    np.testing.assert_allclose(array_of(ax.images[0]), expected)
     assert ax.get_title() == "encoder: previous"
 
 
 def test_an_atlas_of_a_captured_statistic_and_of_a_store(tmp_path):
     texts = store_cases.traces("statistics")
     store = open_store(store_cases.write(tmp_path / "store", texts))
-    wanted = np.mean([t.encoder.stats["entropy"][:, 0].mean(-1) for t in texts], 0)
+    expected = np.mean([t.encoder.stats["entropy"][:, 0].mean(-1) for t in texts], 0)
     found = head_values(store, "entropy")
-    np.testing.assert_allclose(found.values, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-5)
     assert (found.layers, found.heads) == (store_cases.LAYERS, store_cases.HEADS)
     drawn = plot_atlas(store, "entropy").axes[0].images[0]
-    np.testing.assert_allclose(array_of(drawn), wanted, rtol=1e-5)
+    np.testing.assert_allclose(array_of(drawn), expected, rtol=1e-5)
     one = head_values(texts[0], "received")
     np.testing.assert_allclose(one.values, texts[0].encoder.stats["received"][:, 0].mean(-1))
     with pytest.raises(InputError, match=r"has no statistic or measure 'next'\.\nIt has entropy"):

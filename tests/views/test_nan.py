@@ -35,18 +35,18 @@ def test_a_page_holds_nan_where_weights_are_and_no_number_of_such_heads(broken, 
         else:
             peaks = np.frombuffer(data, "<f2", 12).reshape(3, 4)
             np.testing.assert_array_equal(np.isnan(peaks), np.isnan(broken[at, 0]).any(-1))
-    told = {(i, j): m for i, row in enumerate(side["measures"]) for j, m in enumerate(row)}
-    for place, measure in told.items():
+    measures = {(i, j): m for i, row in enumerate(side["measures"]) for j, m in enumerate(row)}
+    for place, measure in measures.items():
         assert (measure["does"] == "not a number") == (place in {(0, 1), (1, 0)})
-    assert "entropy" not in told[1, 0] and "entropy" in told[0, 0]
+    assert "entropy" not in measures[1, 0] and "entropy" in measures[0, 0]
 
 
 def test_queries_and_keys_beside_nan_are_shown_without_an_explanation(broken):
     vectors = np.ones((2, 1, 4, 3, 2), np.float32)
     trace = Trace.from_arrays(broken, [list("abcd")])
     assert trace.encoder is not None
-    seen = dataclasses.replace(trace.encoder, query=vectors, key=vectors)
-    trace = dataclasses.replace(trace, encoder=seen)
+    record = dataclasses.replace(trace.encoder, query=vectors, key=vectors)
+    trace = dataclasses.replace(trace, encoder=record)
     neuron = payload_of(fa.neuron_view(trace))["inputs"][0]["sides"][0]["neuron"]
     assert neuron["scale"] is None and "not numbers (NaN)" in neuron["problem"]
 

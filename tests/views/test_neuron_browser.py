@@ -46,7 +46,7 @@ def record(causal=False, bias=None, **fields):
         scores = scores + bias
     if causal:
         scores = np.where(np.tri(S, dtype=bool), scores, -np.inf)
-    seen = AttentionRecord(
+    attention = AttentionRecord(
         weights=shares(scores).astype(np.float32),
         scores=scores.astype(np.float32) if bias is not None else None,
         query=QUERY,
@@ -56,7 +56,7 @@ def record(causal=False, bias=None, **fields):
         heads=tuple(range(H)),
         scale=SCALE,
     )
-    return dataclasses.replace(seen, **fields), scores
+    return dataclasses.replace(attention, **fields), scores
 
 
 def trace(**options):
@@ -88,14 +88,14 @@ def close(texts, values, decimals=2):
 
 
 def test_every_number_of_every_query_is_that_of_the_trace(view, page):
-    seen, scores = record()
+    attention, scores = record()
     view.open(page, IN_ORDER)
     counted = 0
     for layer, head, query in np.ndindex(L, H, S):
         view.run("page.update({ layer: arguments[0], heads: [arguments[1]] })", layer, head)
         view.run("page.state.query = arguments[0]; page.showFocus()", query)
         dots = KEY[layer, 0, :, head] @ QUERY[layer, 0, query, head]
-        weights = seen.weights[layer, 0, head, query]
+        weights = attention.weights[layer, 0, head, query]
         assert close(columns(view, "dot"), dots)
         assert close(columns(view, "score"), scores[layer, 0, head, query])
         assert close(columns(view, "weight"), weights, 3)
@@ -155,10 +155,10 @@ def test_cells_have_the_colour_and_the_tip_of_their_number(view, page, theme):
 
 
 def test_the_query_has_its_vector_the_contributions_and_the_output(view, page):
-    seen, _ = record()
+    attention, _ = record()
     view.open(page, IN_ORDER)
     q, k, v = (a[1, 0, :, 1] for a in (QUERY, KEY, VALUE))
-    weights = seen.weights[1, 0, 1, 3]
+    weights = attention.weights[1, 0, 1, 3]
     apart = SCALE * ((weights - 1 / S)[:, None] * q[3] * k).sum(0)
     for name, row in {"key": q[3], "product": apart, "value": weights @ v}.items():
         for d in range(D):
@@ -231,8 +231,8 @@ def test_pointing_at_a_query_shows_it_until_the_pointer_leaves(view, page):
 
 
 def test_later_keys_are_masked_and_said_to_be(view, tmp_path):
-    seen, _ = record(causal=True)
-    page = neuron_view(Trace(decoder=seen, tokens=[TOKENS])).save(tmp_path / "page.html")
+    attention, _ = record(causal=True)
+    page = neuron_view(Trace(decoder=attention, tokens=[TOKENS])).save(tmp_path / "page.html")
     view.open(page, "dimensions=all&sorting=position&query=2")
     assert columns(view, "score")[3:] == ["masked"] * (S - 3)
     assert columns(view, "weight")[3:] == ["0"] * (S - 3)
@@ -255,15 +255,17 @@ def test_bias_and_mask_of_the_scores_are_shown(view, tmp_path):
 
 
 def test_where_there_is_no_product_the_page_says_why(view, tmp_path):
-    seen, _ = record()
-    other = dataclasses.replace(seen, weights=seen.weights[..., ::-1], scale=None)
+    attention, _ = record()
+    other = dataclasses.replace(attention, weights=attention.weights[..., ::-1], scale=None)
     page = neuron_view(Trace(encoder=other, tokens=[TOKENS])).save(tmp_path / "page.html")
     view.open(page, IN_ORDER)
     assert view.texts(".neuron-note")[0].startswith("The weights of this side are not a softmax of")
     assert not view.find(".neuron-body").is_displayed()
     assert view.run("return view.picture()") is None
-    bare = dataclasses.replace(seen, query=None)
-    both = Trace(encoder=seen, decoder=bare, cross=bare, tokens=[TOKENS], decoder_tokens=[TOKENS])
+    bare = dataclasses.replace(attention, query=None)
+    both = Trace(
+        encoder=attention, decoder=bare, cross=bare, tokens=[TOKENS], decoder_tokens=[TOKENS]
+    )
     view.open(neuron_view(both, side="cross").save(tmp_path / "both.html"), IN_ORDER)
     assert "were not captured: Capture(weights=True, query=True" in view.texts(".neuron-note")[0]
     view.choose("side", "all")
@@ -286,10 +288,11 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
     length = 600
     q, k = RNG.normal(size=(2, 1, 1, length, 1, 4)).astype(np.float32)
     weights = shares(0.5 * np.einsum("lbqhd,lbkhd->lbhqk", q, k)).astype(np.float32)
-    seen = AttentionRecord(weights=weights, query=q, key=k, layers=(0,), heads=(0,), scale=0.5)
+    attention = AttentionRecord(weights=weights, query=q, key=k, layers=(0,), heads=(0,), scale=0.5)
     tokens = [f"w{i}" for i in range(length)]
     view.open(
-        neuron_view(Trace(encoder=seen, tokens=[tokens])).save(tmp_path / "page.html"), IN_ORDER
+        neuron_view(Trace(encoder=attention, tokens=[tokens])).save(tmp_path / "page.html"),
+        IN_ORDER,
     )
     assert len(view.texts(".neuron-row")) < 30
     view.run("view.scroller.scrollTop = 24 * 500; view.paint()")
@@ -330,8 +333,10 @@ def test_hostile_text_is_written_and_nothing_runs(view, page):
         tip, *_ = view.run(POINT, 0, 0, index, index, "product", 0)
         assert tip.startswith(f"dimension 0{token}: ")
     assert view.run("return window.seen") == []
-    said = view.browser.get_log("browser")
-    assert [entry for entry in said if entry["source"] != "rendering"] == []  # of reading pixels
+    messages = view.browser.get_log("browser")
+    assert [
+        entry for entry in messages if entry["source"] != "rendering"
+    ] == []  # of reading pixels
 
 
 def test_the_other_doors_have_the_level_too(view, tmp_path):
@@ -417,5 +422,5 @@ def test_keys_outside_of_a_window_are_masked(view, tmp_path):
     assert masked == [True] * 3 + [False] * 3 + [True]
     weights = windowed.encoder.weights[0, 0, 1, 5]
     assert close(columns(view, "weight"), weights, 3)
-    said = view.texts(".neuron-formula")[0]
-    assert "after the query are masked. Keys more than 2 positions before the query are" in said
+    formula = view.texts(".neuron-formula")[0]
+    assert "after the query are masked. Keys more than 2 positions before the query are" in formula

@@ -201,20 +201,20 @@ def test_a_sentence_says_which_dimensions_decide(view, page):
     for key in (None, *range(20)):
         view.run("page.update({ key: arguments[0] })", key)
         best, part, whole = deciding(lift if key is None else added[key])
-        said = view.texts(".deciding")[0]
-        assert said.startswith("Dimensions {}, {} and {} ".format(*best))
-        found = [number(text) for text in re.findall(r"−?\d+\.\d\d", said)]
+        sentence = view.texts(".deciding")[0]
+        assert sentence.startswith("Dimensions {}, {} and {} ".format(*best))
+        found = [number(text) for text in re.findall(r"−?\d+\.\d\d", sentence)]
         assert found == pytest.approx([part, whole], abs=0.0051)
         share = part / whole
         kinds.add(0 <= share <= 1)
         if 0 <= share <= 1:
-            (percent,) = re.findall(r" make up ([\d.]+) % of ", said)
+            (percent,) = re.findall(r" make up ([\d.]+) % of ", sentence)
             assert float(percent) == pytest.approx(100 * share, abs=0.51)
-            assert key is None or f" of the score of {TOKENS[key]}: " in said
+            assert key is None or f" of the score of {TOKENS[key]}: " in sentence
         else:
-            assert " %" not in said and f"with the other {D - 3} it is" in said
-            assert key is None or f" to q·k with {TOKENS[key]}; " in said
-        assert key is not None or "above the mean of all keys" in said
+            assert " %" not in sentence and f"with the other {D - 3} it is" in sentence
+            assert key is None or f" to q·k with {TOKENS[key]}; " in sentence
+        assert key is not None or "above the mean of all keys" in sentence
     assert kinds == {True, False}, "both kinds of sentence"
 
 
@@ -240,8 +240,8 @@ def test_paper_has_every_key_with_its_softmax_and_the_whole_walk(view, page, wid
     texts = view.texts(".neuron-printed svg text")
     weights = trace().encoder.weights[0, 0, 0, 3]
     assert {visible(token) for token in TOKENS} <= set(texts)
-    told = sorted(t for t in texts if re.fullmatch(r"<?0\.\d{3}", t))
-    wanted = ["<0.001" if w < 0.0005 else f"{w:.3f}" for w in weights]
-    assert told == sorted(wanted)
+    numbers = sorted(t for t in texts if re.fullmatch(r"<?0\.\d{3}", t))
+    expected = ["<0.001" if w < 0.0005 else f"{w:.3f}" for w in weights]
+    assert numbers == sorted(expected)
     assert texts.count("softmax") == 3 and "Value v" in texts and "Key k" in texts
     assert len(view.texts(".neuron-walk-printed > li")) == 9

@@ -34,9 +34,9 @@ def traces():
 def sides_of(trace, layers=None):
     """The sides of a trace, and what the page is told of each, with its blocks put in."""
     one, shaped = trace[0], {}
-    for side, seen in recorded(one).items():
+    for side, record in recorded(one).items():
         blocks = Blocks()
-        about = shape_neuron(seen, one, side, layers or seen.layers, blocks, f"0/{side}")
+        about = shape_neuron(record, one, side, layers or record.layers, blocks, f"0/{side}")
         for name in ("query", "key", "value", "rotation", "bias"):
             if about and about[name]:
                 about[name] = [blocks.data[block] for block in about[name]]
@@ -82,15 +82,15 @@ def test_the_softmax_of_what_is_shown_is_the_weights(traces, name):
     found, sides = sides_of(traces[name])
     assert {side: about["mask"] for side, about in sides.items()} == MASKS[name]
     for side, about in sides.items():
-        seen, heads = found[side], len(found[side].heads)
-        assert about["scale"] == seen.scale == about["depth"] ** -0.5
+        record, heads = found[side], len(found[side].heads)
+        assert about["scale"] == record.scale == about["depth"] ** -0.5
         assert (about["precision"], about["problem"], about["bias"]) == ("float32", "", None)
-        for layer in range(len(seen.layers)):
+        for layer in range(len(record.layers)):
             shares = softmax_of(about, layer, heads)
-            weights = np.asarray(seen.weights)[layer, 0]
+            weights = np.asarray(record.weights)[layer, 0]
             np.testing.assert_allclose(shares, weights, atol=2e-6)
             value = decode(about["value"][layer], "float32", heads, about["width"])
-            output = np.asarray(seen.head_output)[layer, 0].swapaxes(0, 1)
+            output = np.asarray(record.head_output)[layer, 0].swapaxes(0, 1)
             np.testing.assert_allclose(shares @ value, output, atol=2e-5)
         assert about["error"] <= 2e-6
 
@@ -102,37 +102,37 @@ def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
     text = "the cat sat on a mat and on a dog"
     trace = gemma.trace(text, capture=dataclasses.replace(ALL, scores=scores))
     found, sides = sides_of(trace)
-    seen, about, length = found["decoder"], sides["decoder"], len(trace.tokens[0])
+    record, about, length = found["decoder"], sides["decoder"], len(trace.tokens[0])
     assert about["windows"] == [(5, 0), (length - 1, 0), (5, 0)]
     assert (about["mask"], about["bias"], about["problem"]) == ("causal", None, "")
     assert about["scale"] == pytest.approx(6**-0.5) and about["error"] <= 5e-6
     for layer in range(3):
-        weights = np.asarray(seen.weights)[layer, 0]
+        weights = np.asarray(record.weights)[layer, 0]
         np.testing.assert_allclose(softmax_of(about, layer, 4), weights, atol=5e-6)
         kept = decode(about["rotation"][layer], "float32", length, about["pairs"])
-        np.testing.assert_array_equal(kept, np.asarray(seen.rotation)[layer, 0])
+        np.testing.assert_array_equal(kept, np.asarray(record.rotation)[layer, 0])
     assert about["pairs"] == 4
 
 
 @pytest.mark.slow
 def test_a_window_on_both_sides_is_told_from_weights():
-    seen, length = made(0.5, length=9), 9
+    record, length = made(0.5, length=9), 9
     behind = np.arange(length)[:, None] - np.arange(length)
-    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key)
+    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", record.query, record.key)
     shares = np.where((behind <= 3) & (behind >= -2), np.exp(pairs), 0)
     shares = (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
-    terms = explain(dataclasses.replace(seen, weights=shares), (0,))
+    terms = explain(dataclasses.replace(record, weights=shares), (0,))
     assert (terms.mask, terms.windows, terms.bias) == ("none", [(3, 2)], None)
 
 
 def test_windows_that_a_record_names_are_not_guessed():
     """A window that is wider than all weights that are not 0, as rounding leaves them."""
-    seen, length = made(0.5, length=9), 9
+    record, length = made(0.5, length=9), 9
     behind = np.arange(length)[:, None] - np.arange(length)
-    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", seen.query, seen.key)
+    pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", record.query, record.key)
     shares = np.where((behind <= 3) & (behind >= 0), np.exp(pairs), 0)
     shares = (shares / shares.sum(-1, keepdims=True)).astype(np.float32)
-    windowed = dataclasses.replace(seen, weights=shares)
+    windowed = dataclasses.replace(record, weights=shares)
     terms = explain(windowed.with_windows([(3, None)]), (0,))
     assert (terms.mask, terms.windows) == ("causal", [(3, 0)])
     assert explain(windowed.with_windows([(2, None)]), (0,)) is None
@@ -198,22 +198,22 @@ def test_a_factor_of_its_own_is_the_one_that_is_shown():
 def test_scores_tell_bias_and_mask():
     bias = np.random.default_rng(1).normal(size=(1, 1, 3, 5, 5)) * 3
     bias[..., 2:, 0] = -np.inf
-    seen = made(0.5, bias=bias, scores=True)
-    _, sides = sides_of(fa.Trace(encoder=seen, tokens=[list("abcde")]))
+    record = made(0.5, bias=bias, scores=True)
+    _, sides = sides_of(fa.Trace(encoder=record, tokens=[list("abcde")]))
     about = sides["encoder"]
     shown = decode(about["bias"][0], "float32", 3, 5)
     np.testing.assert_allclose(shown, bias[0, 0], atol=1e-5)
-    np.testing.assert_allclose(softmax_of(about, 0, 3), seen.weights[0, 0], atol=1e-6)
-    assert explain(dataclasses.replace(seen, scores=None), (0,)) is None
+    np.testing.assert_allclose(softmax_of(about, 0, 3), record.weights[0, 0], atol=1e-6)
+    assert explain(dataclasses.replace(record, scores=None), (0,)) is None
 
 
 def test_a_row_without_keys_is_zero_and_no_warning():
     bias = np.zeros((1, 1, 3, 5, 5))
-    seen = made(0.5, scores=True)
+    record = made(0.5, scores=True)
     bias[..., 1, :] = -np.inf
-    scores, weights = np.asarray(seen.scores) + bias, np.array(seen.weights)
+    scores, weights = np.asarray(record.scores) + bias, np.array(record.weights)
     weights[..., 1, :] = 0
-    terms = explain(dataclasses.replace(seen, scores=scores, weights=weights), (0,))
+    terms = explain(dataclasses.replace(record, scores=scores, weights=weights), (0,))
     assert np.isneginf(terms.bias[0][:, 1]).all() and terms.error < 1e-6
 
 
@@ -239,10 +239,10 @@ def test_additive_attention_has_no_product_and_says_so():
 @pytest.mark.slow
 def test_chosen_layers_travel_alone(traces):
     found, sides = sides_of(traces["tiny-bert"], layers=[1])
-    (seen,), (about,) = found.values(), sides.values()
+    (record,), (about,) = found.values(), sides.values()
     assert len(about["query"]) == 1
-    shown = softmax_of(about, 0, len(seen.heads))
-    np.testing.assert_allclose(shown, np.asarray(seen.weights)[1, 0], atol=2e-6)
+    shown = softmax_of(about, 0, len(record.heads))
+    np.testing.assert_allclose(shown, np.asarray(record.weights)[1, 0], atol=2e-6)
 
 
 def test_a_trace_without_keys_says_how_to_capture_them(traces):
@@ -276,9 +276,9 @@ def test_too_many_numbers_are_refused_with_a_way_out(traces, monkeypatch, limit,
 @pytest.mark.slow
 def test_several_texts_share_the_room(traces, monkeypatch):
     one, blocks = traces["tiny-bert"][0], Blocks()
-    (seen,) = recorded(one).values()
-    shape_neuron(seen, one, "encoder", seen.layers, blocks, "0/encoder")
+    (record,) = recorded(one).values()
+    shape_neuron(record, one, "encoder", record.layers, blocks, "0/encoder")
     taken = blocks.size
     monkeypatch.setattr("flaxattn.views.payloads.neuron_payload.VECTORS_BYTES", taken + 1)
     with pytest.raises(InputError, match="Use one text, sequence=0, or capture fewer heads"):
-        shape_neuron(seen, one, "encoder", seen.layers, blocks, "1/encoder")
+        shape_neuron(record, one, "encoder", record.layers, blocks, "1/encoder")

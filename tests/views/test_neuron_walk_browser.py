@@ -223,9 +223,9 @@ def test_a_step_frames_the_numbers_that_it_speaks_about(view, page):
 def test_a_masked_key_is_said_to_be_and_keys_after_the_query_do_not_count(view, tmp_path):
     page = neuron_view(trace(causal=True)).save(tmp_path / "page.html")
     view.open(page, "query=3&key=6&walk=softmax")
-    said = view.texts(".neuron-walk-text")[0]
-    assert "over the 4 keys that “on” sees. The other 5 are masked" in said
-    assert said.endswith("“and” is masked: its weight is 0.")
+    sentence = view.texts(".neuron-walk-text")[0]
+    assert "over the 4 keys that “on” sees. The other 5 are masked" in sentence
+    assert sentence.endswith("“and” is masked: its weight is 0.")
     view.run("page.update({ key: 1 })")
     wanted = expected(0, view.run("return page.state.oneHead()"), 3, 1, causal=True)["softmax"]
     assert told(view) == pytest.approx(wanted, rel=6e-4)
@@ -248,13 +248,13 @@ def test_a_rotary_model_is_walked_before_and_after_rotation(view, tmp_path):
     view.open(page, "layer=1&heads=1&query=5&key=2&walk=query")
     found = rotary_pairs(rotary[0].encoder, 1, 1, 5)
     best = np.argsort(-np.abs(found.rotated_query * found.rotated_keys[2]), kind="stable")[:3]
-    wanted = {f"q′{d}": found.query[d] for d in best}
-    wanted |= {f"q{d}": found.rotated_query[d] for d in best}
-    assert told(view) == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+    expected = {f"q′{d}": found.query[d] for d in best}
+    expected |= {f"q{d}": found.rotated_query[d] for d in best}
+    assert told(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
     view.click(".neuron-walk-next")
-    wanted = {f"k′{d}": found.keys[2, d] for d in best}
-    wanted |= {f"k{d}": found.rotated_keys[2, d] for d in best}
-    assert told(view) == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+    expected = {f"k′{d}": found.keys[2, d] for d in best}
+    expected |= {f"k{d}": found.rotated_keys[2, d] for d in best}
+    assert told(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
     lines = view.texts(".neuron-walk-text p")
     assert lines[1].startswith("before rotation k′[")
     assert lines[2].startswith("rotated by position 2: k[")

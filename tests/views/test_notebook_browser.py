@@ -76,8 +76,8 @@ def test_views_of_a_notebook_live_side_by_side_and_fetch_nothing(view, exported)
         "return [...document.querySelectorAll('[id]')].map((e) => e.id)"
     )
     assert not [name for name, count in Counter(ids).items() if count > 1 and "level" in name]
-    wanted = [(weights(0, 3, 4), None), (weights(1, 2, 5), [1]), (weights(0, 3, 4), "model")]
-    for frame, (shares, heads) in zip(frames, wanted, strict=True):
+    expected = [(weights(0, 3, 4), None), (weights(1, 2, 5), [1]), (weights(0, 3, 4), "model")]
+    for frame, (shares, heads) in zip(frames, expected, strict=True):
         view.browser.switch_to.frame(frame)
         try:
             view.until("Boolean(page)")

@@ -82,7 +82,7 @@ def test_the_joined_square_of_unequal_sides_is_as_deep_as_the_deeper(view, unequ
     view.open(path, f"level=head&side=all&layer={depth - 1}")
     assert len(view.texts("select[name=layer] option")) == depth
     assert len(view.texts("button.head")) == heads
-    wanted = np.zeros((heads, 5, 5))
+    expected = np.zeros((heads, 5, 5))
     for name, rows, columns in (
         ("encoder", slice(3), slice(3)),
         ("cross", slice(3, 5), slice(3)),
@@ -90,10 +90,10 @@ def test_the_joined_square_of_unequal_sides_is_as_deep_as_the_deeper(view, unequ
     ):
         own = weights[name]
         if depth <= len(own):
-            wanted[: own.shape[1], rows, columns] = own[depth - 1]
+            expected[: own.shape[1], rows, columns] = own[depth - 1]
     drawn = view.lines()
-    assert drawn.keys() == {tuple(map(int, place)) for place in np.argwhere(wanted > 0)}
-    assert max(abs(drawn[place] - wanted[place]) for place in drawn) <= ERROR["float16"]
+    assert drawn.keys() == {tuple(map(int, place)) for place in np.argwhere(expected > 0)}
+    assert max(abs(drawn[place] - expected[place]) for place in drawn) <= ERROR["float16"]
     lacking = [name for name, own in weights.items() if len(own) < depth]
     assert bool(view.texts(".badge:not([hidden])")) == bool(lacking)
 
@@ -110,13 +110,13 @@ def neurons(length: int, seed: int = 0) -> AttentionRecord:
 
 def zeros() -> Trace:
     """Head 1 has vectors and weights of nothing but zeros."""
-    seen = neurons(3)
-    fields = {name: np.array(getattr(seen, name)) for name in ("query", "key", "value")}
+    record = neurons(3)
+    fields = {name: np.array(getattr(record, name)) for name in ("query", "key", "value")}
     for array in fields.values():
         array[..., 1, :] = 0
-    weights = np.array(seen.weights)
+    weights = np.array(record.weights)
     weights[:, :, 1] = 1 / 3
-    return Trace(encoder=dataclasses.replace(seen, weights=weights, **fields), tokens=[[*"abc"]])
+    return Trace(encoder=dataclasses.replace(record, weights=weights, **fields), tokens=[[*"abc"]])
 
 
 def off() -> Trace:
@@ -129,10 +129,12 @@ def off() -> Trace:
 
 def lost() -> Trace:
     """Query 1 of head 0 is NaN, and so are its weights."""
-    seen = neurons(3)
-    query, weights = np.array(seen.query), np.array(seen.weights)
+    record = neurons(3)
+    query, weights = np.array(record.query), np.array(record.weights)
     query[0, 0, 1, 0], weights[0, 0, 0, 1] = np.nan, np.nan
-    return Trace(encoder=dataclasses.replace(seen, query=query, weights=weights), tokens=[[*"abc"]])
+    return Trace(
+        encoder=dataclasses.replace(record, query=query, weights=weights), tokens=[[*"abc"]]
+    )
 
 
 def special() -> Trace:

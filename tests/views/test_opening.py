@@ -55,12 +55,12 @@ def test_numbers_are_those_of_the_model(peaked):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"layer": 0}, {"heads": [1]}, {"state": {"query": 2}}, {"state": {"key": 1}}]
+    "options", [{"layer": 0}, {"heads": [1]}, {"state": {"query": 2}}, {"state": {"key": 1}}]
 )
-def test_what_is_asked_for_comes_first(peaked, asked):
-    found = start(fa.head_view(Trace.from_arrays(peaked(2, 3, 4), [list("abcd")]), **asked))
-    assert found["layer"] == 0 and found["heads"] == asked.get("heads", [0, 1, 2])
-    assert found.get("query") == asked.get("state", {}).get("query")
+def test_what_is_asked_for_comes_first(peaked, options):
+    found = start(fa.head_view(Trace.from_arrays(peaked(2, 3, 4), [list("abcd")]), **options))
+    assert found["layer"] == 0 and found["heads"] == options.get("heads", [0, 1, 2])
+    assert found.get("query") == options.get("state", {}).get("query")
 
 
 def test_a_text_of_special_tokens_and_one_of_a_single_token_open_whole(peaked):

@@ -87,7 +87,7 @@ def test_precision_is_chosen_by_size():
 
 
 @pytest.mark.parametrize(
-    ("shape", "asked", "message"),
+    ("shape", "precision", "message"),
     [
         (
             (24, 16, 512, 512),
@@ -105,9 +105,9 @@ def test_precision_is_chosen_by_size():
         ),
     ],
 )
-def test_pages_that_would_kill_a_browser_are_refused(shape, asked, message):
+def test_pages_that_would_kill_a_browser_are_refused(shape, precision, message):
     with pytest.raises(InputError, match=message):
-        page_encoding.choose_precision(shape, asked)
+        page_encoding.choose_precision(shape, precision)
 
 
 @given(st.text())

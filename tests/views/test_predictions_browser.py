@@ -211,8 +211,8 @@ def test_the_text_is_shaded_by_surprise(view, gpt2, theme):
     colours = view.run(
         "return [...document.querySelectorAll('.run')].map((run) => run.style.backgroundColor)"
     )
-    wanted = [blended(low, high, round(255 * min(1, n / 10)) / 255) for n in nats]
-    assert colours == ["", *wanted]
+    expected = [blended(low, high, round(255 * min(1, n / 10)) / 255) for n in nats]
+    assert colours == ["", *expected]
     assert max(nats) > 8 > 2 > min(nats)  # strong and faint shades are there
     assert "Surprise: −ln of the probability" in view.texts("#level-text .status")[0]
     tips = view.run(
@@ -223,7 +223,7 @@ def test_the_text_is_shaded_by_surprise(view, gpt2, theme):
     )
     assert tips == [None, *(f"{n:.2f} nats" for n in nats)]
     filled = [n.get("fill") for n in ElementTree.fromstring(view.svg()).iter()]
-    assert filled.count(wanted[0]) >= 1
+    assert filled.count(expected[0]) >= 1
 
 
 def test_surprise_of_words_adds_up_and_pins_are_kept(view, gpt2):

@@ -63,8 +63,8 @@ def printed(view, folder, sheet="A4"):
 
 def near(pixels, colour):
     """Pixels of about a `#rrggbb` colour; scaling blurs edges."""
-    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return int((np.abs(pixels - wanted).max(-1) < 14).sum())
+    expected = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return int((np.abs(pixels - expected).max(-1) < 14).sum())
 
 
 def hexed(colour):
@@ -116,7 +116,7 @@ def test_paper_has_title_model_and_settings_and_no_controls(view, pair, level):
     assert view.run(SHOWN, ".controls, .tab, .sign, .tip, select, input") == 0
     assert view.run(BEYOND) == []
     output = view.texts(".printed")[0]
-    wanted = {
+    expected = {
         "lines": "Head · Layer 1 · Drawn as Lines · Attention All · Opacity weight · Mass 100 % · "
         "Heads 0, 2",
         "matrix": "Drawn as Matrix",
@@ -124,7 +124,7 @@ def test_paper_has_title_model_and_settings_and_no_controls(view, pair, level):
         "model": "Model · Attention All · Opacity weight",
         "text": "Text · Layer 1 · Shaded by attention from the token",
     }[level]
-    assert wanted in output
+    assert expected in output
     view.run("dispatchEvent(new Event('afterprint'))")
     assert view.run(SHOWN, ".sign") > 4 and view.run(SHOWN, ".printed") == 0
 
@@ -148,12 +148,12 @@ def test_a_long_text_is_printed_whole(view, peaked, tmp_path):
     trace = Trace.from_arrays(peaked(24, 2, length), [[f"t{n}" for n in range(length)]])
     page = head_view(trace, layer=0, heads=[0]).save(tmp_path / "long.html")
     view.open(page, "query=2&heads=0&layer=0&mass=100")
-    wanted = {key for _, _, key in view.lines()}
+    expected = {key for _, _, key in view.lines()}
     on_screen = [bool(value) for value in view.texts(".right .token .value")]
-    assert sum(on_screen) < len(wanted)
+    assert sum(on_screen) < len(expected)
     view.run("dispatchEvent(new Event('beforeprint'))")
     values = view.texts(".right .token .value")
-    assert {key for key, value in enumerate(values) if value} == wanted
+    assert {key for key, value in enumerate(values) if value} == expected
     view.run("dispatchEvent(new Event('afterprint'))")
     view.open(page, "level=model")
     assert view.run("return view.grid.cells.some((c) => c.button.dataset.painted !== view.shown)")

@@ -55,9 +55,9 @@ def test_the_grid_has_the_colour_of_the_strongest_role(roles):
         ink = to_rgb(page_colours()[marks[best].variable])
         np.testing.assert_allclose(drawn[layer, head], ink)
         assert texts[head, layer] == marks[best].code
-    told = [text.get_text() for text in ax.get_legend().get_texts()]
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
     expected = [f"{marks[name].code}  {name}: {count}" for name, count in counts.items() if count]
-    assert told == [*expected, f"no role: {none}"]
+    assert names == [*expected, f"no role: {none}"]
 
 
 def test_a_grid_without_roles_is_pale():

@@ -100,8 +100,8 @@ def test_a_search_reads_each_table_once_and_no_further_than_it_must(server, read
     assert rows(text) == list(range(101, 201, 2))
     assert [shard for shard, _ in reads] == [0, 1, 2, 1]  # at last the rows that are shown
     assert 'href="?q=IS+odd&amp;page=3"' in text
-    said = "More than 149 texts contain <strong>“<bdi>IS odd</bdi>”</strong>; the first 149 are"
-    assert said in text and "Page 2 of 3." in text
+    sentence = "More than 149 texts contain <strong>“<bdi>IS odd</bdi>”</strong>; the first 149 are"
+    assert sentence in text and "Page 2 of 3." in text
     reads.clear()
     assert rows(ask(server, "/?q=IS+odd&page=3")[2]) == list(range(201, 299, 2))
     assert [shard for shard, _ in reads] == [2]

@@ -147,8 +147,8 @@ def test_from_the_atlas_to_the_texts_of_a_head(view, server, online):
     view.until("page && view.drawn().length === 6")
     means = entropies().astype(np.float64).mean(0)
     shown = {(c["layer"], c["head"]): c["text"] for c in view.run("return view.drawn()")}
-    wanted = {(n, h): f"{means[n, h]:.2f}" for n in range(LAYERS) for h in range(HEADS)}
-    assert shown == wanted
+    expected = {(n, h): f"{means[n, h]:.2f}" for n in range(LAYERS) for h in range(HEADS)}
+    assert shown == expected
     assert "Means over 120 texts" in view.texts("footer")[0]
     assert "list the texts" in view.texts(".panel .hint")[-1]
     view.click("button.cell[data-layer='1'][data-head='2']")
@@ -157,8 +157,8 @@ def test_from_the_atlas_to_the_texts_of_a_head(view, server, online):
     values = entropies()[:, 1, 2]
     order = np.argsort(-values, kind="stable")
     assert view.texts(".list .number") == [str(n) for n in order[:50]]
-    told = [float(text) for text in view.texts(".list .value")]
-    assert told == pytest.approx(values[order[:50]].tolist(), rel=1e-3)
+    weights = [float(text) for text in view.texts(".list .value")]
+    assert weights == pytest.approx(values[order[:50]].tolist(), rel=1e-3)
     script = (
         "return [...document.querySelectorAll('.list svg')].map((svg) => "
         "svg.querySelector('.share').getBoundingClientRect().width"

@@ -81,8 +81,8 @@ def test_gold_pairs_that_are_not_drawn_are_named(pair, drawing):
 
 def test_lines_have_the_colours_of_their_heads(pair):
     curves = curves_of(plot_state(pair.trace, {"heads": [1]}).axes[0])
-    wanted = to_rgba(head_colour(1))[:3]
-    assert (curves.get_edgecolors()[:, :3] == wanted).all() and len(curves.get_paths()) > 100
+    expected = to_rgba(head_colour(1))[:3]
+    assert (curves.get_edgecolors()[:, :3] == expected).all() and len(curves.get_paths()) > 100
     assert curves.get_linewidths()[0] == 2 * 0.75  # pixels of the page, in points
 
 
@@ -148,12 +148,12 @@ def test_words_join_their_pieces(translation):
     assert tokens == ["<b>ein</b>", " Haus", " am", " See", "</s>"]
     groups = [[0], [1, 2], [3], [4], [5]]
     whole = translation.shares["encoder"][0, 1]
-    wanted = {
+    expected = {
         (1, i, j): float(whole[np.ix_(a, b)].sum(1).mean())
         for i, a in enumerate(groups)
         for j, b in enumerate(groups)
     }
-    assert_opacities(lines_of(figure, [1], range(5), range(5)), wanted)
+    assert_opacities(lines_of(figure, [1], range(5), range(5)), expected)
 
 
 def test_the_slider_of_mass_keeps_the_fewest_heaviest_weights(pair):

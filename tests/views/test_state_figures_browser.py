@@ -103,15 +103,15 @@ def test_page_and_figure_show_the_same_numbers(view, told, number):
 
 def check_saved_lines(view, root):
     """Every line that can be seen, with its weight, and no other; tokens, numbers and colours."""
-    wanted = {
+    expected = {
         (line["head"], line["query"], line["key"]): line["weight"]
         for line in view.run("return view.drawn().lines")
         if round(255 * ink(line["opacity"]))
     }
     paths = [node for node in root.iter() if node.tag.endswith("}path")]
     place = ("data-head", "data-query", "data-key")
-    told = {tuple(int(p.get(n)) for n in place): float(p.get("data-weight")) for p in paths}
-    assert told == pytest.approx(wanted, rel=1e-5) and len(told) == len(paths)
+    found = {tuple(int(p.get(n)) for n in place): float(p.get("data-weight")) for p in paths}
+    assert found == pytest.approx(expected, rel=1e-5) and len(found) == len(paths)
     assert svg_texts(root, "token") == view.texts(".tokens .token-text")
     assert svg_texts(root, "value") == list(filter(None, view.texts(".tokens .value")))
     assert svg_texts(root, "column") == view.texts(".stage h2")
@@ -122,8 +122,8 @@ def check_saved_matrix(view, root):
     """Every cell with its weight, and the legend."""
     cells = [node for node in root.iter() if node.get("data-weight")]
     grid = view.run("const g = view.matrix.pyramid.level(0); return [...g.values]")
-    told = [float(cell.get("data-weight", "")) for cell in cells]
-    assert told == pytest.approx([weight for weight in grid if weight], rel=1e-5)
+    found = [float(cell.get("data-weight", "")) for cell in cells]
+    assert found == pytest.approx([weight for weight in grid if weight], rel=1e-5)
     texts = ["".join(node.itertext()) for node in root.iter() if node.tag.endswith("}text")]
     marks = view.texts(".matrix-mark")
     assert texts[-len(marks) :] == marks
@@ -195,11 +195,11 @@ def check_matrix(view, figure, state):
     shares = view.run(
         "const g = view.matrix.pyramid.level(0); return [g.rows, g.columns, ...g.values]"
     )
-    wanted = np.array(shares[2:]).reshape(int(shares[0]), int(shares[1]))
+    expected = np.array(shares[2:]).reshape(int(shares[0]), int(shares[1]))
     drawn = np.asarray(figure.axes[0].images[0].get_array())
-    one_sided = (drawn == 0) != (wanted == 0)
-    np.testing.assert_allclose(drawn[~one_sided], wanted[~one_sided], atol=8 * WITHIN)
-    check_borders(view, one_sided, np.maximum(drawn, wanted), state)
+    one_sided = (drawn == 0) != (expected == 0)
+    np.testing.assert_allclose(drawn[~one_sided], expected[~one_sided], atol=8 * WITHIN)
+    check_borders(view, one_sided, np.maximum(drawn, expected), state)
     drawn = view.run("return view.matrix.drawn()")
     frames = [p.get_bbox().bounds for p in figure.axes[0].patches if p.get_gid() == "pin"]
     pins = {"query": (drawn["queries"], 1), "key": (drawn["keys"], 0)}
@@ -217,10 +217,10 @@ def check_model(view, figure, state):
     for layer, y in enumerate(down):
         for head, x in enumerate(across):
             script = "return [...view.drawn(arguments[0], arguments[1]).values]"
-            wanted = np.array(view.run(script, layer, head)).reshape(first)
+            expected = np.array(view.run(script, layer, head)).reshape(first)
             top, left = (round(at - (n - 1) / 2) for at, n in zip((y, x), first, strict=True))
             part = picture[top : top + first[0], left : left + first[1]]
-            np.testing.assert_allclose(part, wanted, atol=8 * WITHIN)
+            np.testing.assert_allclose(part, expected, atol=8 * WITHIN)
 
 
 def check_atlas(view, figure, state):
@@ -240,11 +240,11 @@ def check_neuron(view, figure, state):
     keys = view.run(scene + "return k.map((i) => view.side.right.tokens[i])")
     assert tokens == keys
     (strip,) = (column for column in shown["columns"] if column["name"] == "key")
-    wanted = view.run(
+    expected = view.run(
         scene + "return k.map((i) => arguments[0].map((d) => s.head.vector('key', i)[d]))",
         strip["dimensions"],
     )
-    np.testing.assert_allclose(np.asarray(ax.images[2].get_array()), wanted, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(ax.images[2].get_array()), expected, atol=1e-5)
     weights = view.run(scene + "return k.map((i) => s.terms.weights[i])")
     np.testing.assert_allclose(np.asarray(ax.images[0].get_array())[:, 0], weights, atol=1e-5)
     assert ax.get_title().startswith(

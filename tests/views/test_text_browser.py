@@ -128,19 +128,21 @@ def shade(ends: tuple[np.ndarray, np.ndarray], weight: float) -> np.ndarray:
 
 
 def assert_shaded(
-    found: dict[int, list[int]], ends: Callable[[float], tuple[np.ndarray, np.ndarray]], wanted: Any
+    found: dict[int, list[int]],
+    ends: Callable[[float], tuple[np.ndarray, np.ndarray]],
+    expected: Any,
 ) -> None:
     """Every piece has the colour of its weight; neighbouring steps may differ by rounding."""
-    assert set(wanted) <= set(found)
-    for index, weight in wanted.items():
+    assert set(expected) <= set(found)
+    for index, weight in expected.items():
         assert np.abs(np.array(found[index][:3]) - shade(ends(weight), weight)).max() <= 3, index
 
 
 def test_the_text_reads_as_it_was_written(view, scripts) -> None:
     view.open(scripts[1])
     assert view.texts(".passage") == [f"[CLS]{FIRST}[SEP]", f"{SECOND}[SEP]"]
-    pieces = ["[CLS]", "Straße", "İs", "tan", "bul", FAMILY, "你", "好", ".", "[SEP]"]
-    assert view.texts(".run") == [*pieces, "قرأ", "الولد", "café", ".", "[SEP]"]
+    tokens = ["[CLS]", "Straße", "İs", "tan", "bul", FAMILY, "你", "好", ".", "[SEP]"]
+    assert view.texts(".run") == [*tokens, "قرأ", "الولد", "café", ".", "[SEP]"]
     assert view.texts(".run.unknown") == ["Straße", FAMILY, "你", "好", "قرأ", "الولد"]
     assert set(computed(view, ".run.unknown", "textDecorationStyle")) == {"dotted"}
 
@@ -334,9 +336,9 @@ def test_differences_have_the_two_colours(view, peaked, tmp_path) -> None:
     view.open(page, "level=text&layer=0&heads=0-1&query=4&compare=difference")
     first, second = (np.asarray(t.encoder.weights)[0, 0].mean(0)[4] for t in pair)
     paper, less, more = (colour(view, name) for name in ("--paper", "--negative", "--positive"))
-    wanted = dict(enumerate(second - first))
-    assert min(wanted.values()) < -0.05 and max(wanted.values()) > 0.05
-    assert_shaded(shades(view), lambda weight: (paper, less if weight < 0 else more), wanted)
+    expected = dict(enumerate(second - first))
+    assert min(expected.values()) < -0.05 and max(expected.values()) > 0.05
+    assert_shaded(shades(view), lambda weight: (paper, less if weight < 0 else more), expected)
 
 
 def test_weights_that_are_no_numbers_are_hatched(view, peaked, tmp_path) -> None:

@@ -74,14 +74,14 @@ def row_of(name: str, one: float, other: float) -> list[str]:
     return [name, written(one), written(other), written(other - one, change=True)]
 
 
-def assert_close(table: list[list[str]], wanted: list[list[str]]) -> None:
+def assert_close(table: list[list[str]], expected: list[list[str]]) -> None:
     """Names are the same, and numbers but for the rounding of the last digit."""
-    assert [row[0] for row in table] == [row[0] for row in wanted]
+    assert [row[0] for row in table] == [row[0] for row in expected]
 
     def number(text: str) -> float:
         return 0.0 if "<" in text else float(text.replace("−", "-"))
 
-    shown, known = ([[number(t) for t in row[1:]] for row in rows] for rows in (table, wanted))
+    shown, known = ([[number(t) for t in row[1:]] for row in rows] for rows in (table, expected))
     np.testing.assert_allclose(shown, known, atol=0.00151)
 
 
@@ -134,15 +134,15 @@ def test_pointing_at_a_token_marks_it_in_all_and_gives_three_numbers(view, two):
     assert view.run(f"return {chosen}.map((row) => row.dataset.index)") == ["3"] * 3
     means = [weights_of(two)[trace][:, 3].mean(0) for trace in ("a", "b")]
     order = np.argsort(-np.maximum(*means), kind="stable")
-    wanted = [row_of(TOKENS[k], means[0][k], means[1][k]) for k in order]
-    assert_close(view.run(f"return {TABLE}"), wanted)
+    expected = [row_of(TOKENS[k], means[0][k], means[1][k]) for k in order]
+    assert_close(view.run(f"return {TABLE}"), expected)
     assert view.texts(".three-numbers h2") == ["is attends to"]
     assert view.texts(".three-table thead th") == ["token", "before", "<after>", "difference"]
     view.point("[data-trace=a] .right [data-index='2']")
     means = [weights_of(two)[trace][:, :, 2].mean(0) for trace in ("a", "b")]
     order = np.argsort(-np.maximum(*means), kind="stable")
-    wanted = [row_of(TOKENS[q], means[0][q], means[1][q]) for q in order]
-    assert_close(view.run(f"return {TABLE}"), wanted)
+    expected = [row_of(TOKENS[q], means[0][q], means[1][q]) for q in order]
+    assert_close(view.run(f"return {TABLE}"), expected)
     view.point("h1")
     assert view.run(f"return {chosen}.length") == 0
 
@@ -156,8 +156,8 @@ def test_a_pin_is_one_of_all_three_and_a_pair_has_three_numbers(view, two):
     assert "query=3" in address and "compare=together" not in address, "the page begins with it"
     view.point("[data-trace=a] .right [data-index='4']")
     both = weights_of(two)
-    wanted = [row_of(str(h), both["a"][h, 3, 4], both["b"][h, 3, 4]) for h in range(3)]
-    assert_close(view.run(f"return {TABLE}"), wanted)
+    expected = [row_of(str(h), both["a"][h, 3, 4], both["b"][h, 3, 4]) for h in range(3)]
+    assert_close(view.run(f"return {TABLE}"), expected)
     assert view.texts(".three-numbers h2") == ["is → sad"]
     view.point("h1")
     view.press("ARROW_DOWN")
@@ -176,8 +176,8 @@ def test_numbers_do_not_depend_on_the_mass_that_is_drawn(view, two):
     opened(view, two, "heads=0-2&query=1&mass=40")
     means = [weights_of(two)[trace][[0, 2], 1].mean(0) for trace in ("a", "b")]
     order = np.argsort(-np.maximum(*means), kind="stable")
-    wanted = [row_of(TOKENS[k], means[0][k], means[1][k]) for k in order]
-    assert_close(view.run(f"return {TABLE}"), wanted)
+    expected = [row_of(TOKENS[k], means[0][k], means[1][k]) for k in order]
+    assert_close(view.run(f"return {TABLE}"), expected)
     counts = [len(view.run("return view.drawn()")[trace]["lines"]) for trace in TRACES]
     assert max(counts) < 2 * len(TOKENS)
 
@@ -188,8 +188,8 @@ def test_hidden_tokens_leave_numbers_of_what_is_left(view, two):
     parts = [array[1, 1, 2, kept] for array in two[0]]
     one, other = (part / part.sum() for part in parts)
     order = np.argsort(-np.maximum(one, other), kind="stable")
-    wanted = [row_of(TOKENS[1 + k], one[k], other[k]) for k in order]
-    assert_close(view.run(f"return {TABLE}"), wanted)
+    expected = [row_of(TOKENS[1 + k], one[k], other[k]) for k in order]
+    assert_close(view.run(f"return {TABLE}"), expected)
 
 
 def test_a_cell_is_marked_in_all_three_matrices(view, two):
@@ -211,8 +211,8 @@ def test_a_cell_is_marked_in_all_three_matrices(view, two):
     assert all(now > then for now, then in zip(view.run(f"return {CROSSES}"), before, strict=True))
     one, other = weights["a"][2, 1, 4], weights["b"][2, 1, 4]
     assert_close(view.run(f"return {TABLE}"), [row_of("2", one, other)])
-    told = f"before {written(one)}, <after> {written(other)}, difference "
-    assert told + written(other - one, change=True) in view.texts(".tip")[0]
+    sentence = f"before {written(one)}, <after> {written(other)}, difference "
+    assert sentence + written(other - one, change=True) in view.texts(".tip")[0]
     view.point("h1")
     assert view.run(f"return {CROSSES}") == before
     view.run("view.together.parts[2].level.matrix.stage.focus()")
@@ -238,16 +238,16 @@ def test_both_traces_have_one_scale_in_shares_of_a_row(view, two):
     for trace in TRACES:
         for line in drawn[trace]["lines"]:
             at = line["head"], line["query"]
-            wanted = abs(both[trace][(*at, line["key"])]) / units[trace][at]
-            assert abs(line["opacity"] - wanted) < 16 * ERROR
+            expected = abs(both[trace][(*at, line["key"])]) / units[trace][at]
+            assert abs(line["opacity"] - expected) < 16 * ERROR
     assert "in both; one scale" in view.texts(".scale-note")[0]
     view.choose("drawing", "matrix")
     grids = view.run(
         "return view.together.parts.map(({ level }) => [...level.matrix.pyramid.level(0).values])"
     )
     for trace, grid in zip(TRACES, grids, strict=True):
-        wanted = both[trace][0] / units[trace][0][:, None]
-        np.testing.assert_allclose(np.reshape(grid, wanted.shape), wanted, atol=16 * ERROR)
+        expected = both[trace][0] / units[trace][0][:, None]
+        np.testing.assert_allclose(np.reshape(grid, expected.shape), expected, atol=16 * ERROR)
     assert "largest weight in both" in view.texts(".matrix-legend")[0]
 
 
@@ -263,9 +263,9 @@ def test_files_hold_all_three(view, two, drawing):
     widths = [float(part.get("width", "")) for part in parts]
     assert all(x + w < n for x, w, n in zip(left, widths, left[1:], strict=False))
     for part, trace in zip(parts, TRACES, strict=True):
-        told = [node for node in part.iter() if node.get("data-weight")]
-        assert len(told) >= 2
-        for node in told:
+        nodes = [node for node in part.iter() if node.get("data-weight")]
+        assert len(nodes) >= 2
+        for node in nodes:
             query, key = (int(node.get(f"data-{n}", "")) for n in ("query", "key"))
             weight = float(node.get("data-weight", ""))
             assert abs(weight - weights_of(two)[trace][1, query, key]) <= ERROR
@@ -381,8 +381,8 @@ def test_other_levels_show_the_difference_and_the_switch_leads_back(view, two):
     )
     assert shown[2] == ["difference", "true", True] and shown[3] == ["together", "false", False]
     values = view.run("return [...view.drawn(1, 2).values]")
-    wanted = weights_of(two)["difference"][2].ravel()
-    assert np.abs(np.array(values) - wanted).max() <= ERROR
+    expected = weights_of(two)["difference"][2].ravel()
+    assert np.abs(np.array(values) - expected).max() <= ERROR
     view.run("page.go({ level: 'head' })")
     assert view.find(".together").is_displayed()
     view.click("[data-compare=b]")
@@ -409,8 +409,8 @@ def test_gold_arcs_are_won_lost_or_kept(view, two):
     keys = "[...document.querySelectorAll('[data-trace=%s] .gold-key')].map((k) => k.textContent)"
     assert view.run(f"return {keys % 'difference'}") == [f"{n} {k}" for k, n in counts.items()]
     for trace, hit in zip("ab", hits, strict=True):
-        wanted = [f"{hit.sum()} hit", f"{7 - hit.sum()} missed"]
-        assert view.run(f"return {keys % trace}") == wanted, "each by its own weights"
+        expected = [f"{hit.sum()} hit", f"{7 - hit.sum()} missed"]
+        assert view.run(f"return {keys % trace}") == expected, "each by its own weights"
     shapes = view.run(
         "return [...document.querySelectorAll('[data-trace=difference] .gold-pair')].map((g) => {"
         " const line = g.querySelector('.gold-line');"

@@ -75,8 +75,8 @@ def test_numbers_that_the_tour_names_are_those_of_the_page(view, page):
     view.open(page / "plain.html")
     begin(view)
     share = view.run("return page.state.side.measure(1, 2).previous")
-    told = f"layer 1, head 2 (previous token {100 * share:.0f} %)"
-    assert told in view.texts("#tour-text")[0].replace("\u00a0", " ").replace("\u202f", " ")
+    sentence = f"layer 1, head 2 (previous token {100 * share:.0f} %)"
+    assert sentence in view.texts("#tour-text")[0].replace("\u00a0", " ").replace("\u202f", " ")
     view.click(".tour button:nth-child(2)")
     view.click(".tour button:nth-child(2)")
     assert "layer 0, head 1" in view.texts("#tour-text")[0]
@@ -177,9 +177,9 @@ def test_the_help_lists_every_term_once(view, page):
     view.click(".glossary summary")
     terms = view.texts(".glossary dt")
     assert len(terms) == len(set(terms)) == len(view.texts(".glossary dd")) >= 35
-    wanted = ("head", "layer", "attention weight", "mass", "entropy", "sink", "softmax", "query")
-    wanted += ("key", "value", "token", "[UNK]", "role", "AUC", "interval", "lift")
-    assert set(wanted) <= set(terms)
+    expected = ("head", "layer", "attention weight", "mass", "entropy", "sink", "softmax", "query")
+    expected += ("key", "value", "token", "[UNK]", "role", "AUC", "interval", "lift")
+    assert set(expected) <= set(terms)
     assert all(30 < len(text) < 180 and text.endswith(".") for text in view.texts(".glossary dd"))
 
 
