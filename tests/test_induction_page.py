@@ -60,7 +60,7 @@ def test_claims_of_the_page_hold(script, facts):
     assert sum(each["wall"] for each in facts["seconds"].values()) < 300, "under five minutes"
 
 
-def test_a_claim_that_fails_is_said_to_fail(script, facts):
+def test_a_claim_that_fails_is_reported(script, facts):
     page = importlib.import_module("induction_page")
     facts["paths"]["key"]["low"][2][2] = -1.0
     facts["detected"]["heads"]["induction"] = [[3, 3]]

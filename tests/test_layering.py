@@ -94,7 +94,7 @@ def test_imports_point_down(internal: dict[str, set[str]]) -> None:
     assert not upward
 
 
-def test_training_is_loaded_by_the_command_only_when_asked(sources: dict[str, Path]) -> None:
+def test_training_is_loaded_by_the_command_only_when_requested(sources: dict[str, Path]) -> None:
     for module, path in sources.items():
         if not module.startswith("flaxattn.train"):
             at_once = list(imports(path, set(sources), lazy=False))

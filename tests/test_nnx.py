@@ -53,7 +53,7 @@ def test_same_trace_once(pair):
         pop_trace(wrapped)
 
 
-def test_nothing_is_kept_on_the_module_unasked(pair):
+def test_nothing_is_kept_on_the_module_without_a_request(pair):
     _, _, wrapped = pair
     wrapped(IDS)
     assert not jax.tree.leaves(nnx.state(wrapped, nnx.Intermediate))

@@ -118,7 +118,7 @@ def test_notebook_runs(path: Path) -> None:
         ("Error: 3 texts are bad", False),
     ],
 )
-def test_progress_is_told_from_warnings(line: str, expected: bool) -> None:
+def test_progress_is_no_warning(line: str, expected: bool) -> None:
     import nbformat
 
     output = nbformat.v4.new_output("stream", name="stderr", text=f"{line}\n")

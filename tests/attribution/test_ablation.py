@@ -47,7 +47,7 @@ def flat(values: Any) -> np.ndarray:
     return np.concatenate([values[name].ravel() for name in SIZES])
 
 
-def test_ablation_tells_by_how_much_the_loss_grows() -> None:
+def test_ablation_shows_by_how_much_the_loss_grows() -> None:
     seen: list[int] = []
     effects = fa.ablate(task(), seen.append)
     np.testing.assert_allclose(flat(effects.means), VALUES.mean(0), atol=1e-5)
@@ -201,7 +201,7 @@ def test_importance_is_the_difference_quotient(masked_lm: HeadTask) -> None:
 
 
 @pytest.mark.slow
-def test_a_language_model_is_judged_by_every_piece_after_the_first() -> None:
+def test_a_language_model_is_judged_by_every_token_after_the_first() -> None:
     whole = model("tiny-gpt2", None)
     judged = fa.head_task(whole, TEXTS[::2], batch=2)
     (batch,) = judged.batches

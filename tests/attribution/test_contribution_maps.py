@@ -77,7 +77,7 @@ def test_effective_attention_puts_out_the_same(trace):
     assert (np.linalg.norm(found, axis=-1) < np.linalg.norm(weights, axis=-1)).any()
 
 
-def test_what_is_missing_is_told_in_three_lines(trace, projections):
+def test_what_is_missing_is_refused_in_three_lines(trace, projections):
     bare = Trace.from_arrays(np.asarray(trace.encoder.weights), trace.tokens)
     small = {"encoder": projections["encoder"][:2]}
     for given, request, message in [

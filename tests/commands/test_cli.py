@@ -114,7 +114,7 @@ def test_quiet_shows_no_progress_and_verbose_says_what_runs(capsys, caplog, tmp_
         (["train", "bert-mlm", "--data", "absent.txt", "--out", "x"], "absent.txt"),
     ],
 )
-def test_wrong_use_is_told_in_three_lines_with_exit_code_2(
+def test_wrong_use_is_refused_in_three_lines_with_exit_code_2(
     capsys, tmp_path, monkeypatch, words, message
 ):
     monkeypatch.chdir(tmp_path)

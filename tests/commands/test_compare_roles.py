@@ -38,7 +38,7 @@ def roles():
     return summary_of((trace(n, moved=False), trace(n, moved=True)) for n in LENGTHS)
 
 
-def test_a_head_that_turned_to_the_delimiter_is_told(roles):
+def test_a_head_that_turned_to_the_delimiter_is_reported(roles):
     changes = roles.changes
     moved = {(c.role, c.layer, c.gained, c.lost) for c in changes if c.gained or c.lost}
     assert moved == {("cls", 1, (1,), ()), ("delimiter", 1, (1,), ())}
@@ -106,7 +106,7 @@ def test_the_same_model_twice_changes_nothing():
     assert same.differences == [] and not any(c.gained or c.lost for c in same.changes)
 
 
-def test_lengths_that_allow_no_role_are_said(roles):
+def test_lengths_that_allow_no_role_are_reported(roles):
     assert any(
         "block: no text allows a score above 3" in warning for warning in roles.facts()["warnings"]
     )

@@ -135,7 +135,7 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
         (("ablate", "one-maps"), "give the texts and the model: flaxattn ablate a.txt --model"),
     ],
 )
-def test_what_does_not_fit_is_told(run, tmp_path, words, message):
+def test_what_does_not_fit_is_reported(run, tmp_path, words, message):
     code, _, err = run(*words)
     assert code == 2 and message in err, err
     assert len(err.splitlines()) <= 3

@@ -157,7 +157,7 @@ def test_a_dry_run_writes_nothing(run: Run, folder: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.float16
-def test_standard_input_is_kept_so_that_the_job_can_go_on(run: Run, tmp_path: Path) -> None:
+def test_standard_input_is_kept_so_that_the_job_can_continue(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("-", "--json", stdin=b"the cat\na b c\n")
     assert (code, json.loads(out)["texts"]) == (0, 2)
     kept = tmp_path / "store/stdin.txt"
@@ -251,7 +251,7 @@ PLACES += ["pipe", "too long", "read-only", "device"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_output_that_cannot_be_written_is_told_before_a_model_is_loaded(
+def test_an_output_that_cannot_be_written_is_reported_before_a_model_is_loaded(
     run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """F16: within 5 seconds, and nothing is touched."""

@@ -46,7 +46,7 @@ def test_the_report_has_the_numbers_of_python(run, tmp_path):
         (("--scale", "logit"), "scale 'logit' is unknown"),
     ],
 )
-def test_wrong_use_is_told_in_three_lines(run, words, message):
+def test_wrong_use_is_refused_in_three_lines(run, words, message):
     code, _, err = run("faithfulness", "texts.txt", *words)
     assert code == 2 and message in err.replace("--", "")
     assert len(err[err.index("error: ") :].strip().splitlines()) <= 3

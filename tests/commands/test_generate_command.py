@@ -58,7 +58,7 @@ def test_prompts_come_from_standard_input_and_texts_end_at_stop_strings(
 
 
 @pytest.mark.slow
-def test_samples_are_told_apart_and_a_seed_tells_them_again(
+def test_samples_are_distinguished_and_a_seed_repeats_them(
     run: Run, reciter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

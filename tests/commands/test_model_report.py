@@ -127,7 +127,7 @@ def test_a_sharded_directory_and_a_missing_head(checkpoint: Any, typed: Any) -> 
 
 
 @pytest.mark.parametrize("damage", ["nothing", "weights", "config", "shape", "type"])
-def test_a_broken_directory_is_told_with_the_reason(
+def test_a_broken_directory_is_reported_with_the_reason(
     bert: Any, typed: Any, tmp_path: Path, damage: str
 ) -> None:
     folder = tmp_path / "model"

@@ -42,7 +42,7 @@ def store(folder: Path) -> Path:
 
 
 @pytest.mark.float16
-def test_a_store_tells_how_many_rows_are_broken(store: Path, typed: Typed) -> None:
+def test_a_store_reports_how_many_rows_are_broken(store: Path, typed: Typed) -> None:
     opened = fa.open_store(store)
     weights = [np.isnan(np.asarray(trace.encoder.weights)) for trace in opened]
     rows = sum(int(one.all(-1).sum()) for one in weights)

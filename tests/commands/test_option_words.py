@@ -37,7 +37,7 @@ def test_the_options_are_those_of_the_command_that_was_typed() -> None:
 
 
 @pytest.mark.parametrize("words", [["stats", "long.txt"], ["view", "cat " * 900]])
-def test_a_text_that_is_too_long_is_told_in_words_of_the_command(
+def test_a_text_that_is_too_long_is_refused_in_words_of_the_command(
     words: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

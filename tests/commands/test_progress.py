@@ -291,7 +291,7 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(typed, folder, 
     assert len(err.splitlines()) <= 4 and not (folder / "new").exists()
 
 
-def test_sacrebleu_is_asked_for_before_anything_is_translated(typed, folder, monkeypatch):
+def test_a_missing_sacrebleu_is_reported_before_anything_is_translated(typed, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("flaxattn.pretrained.from_pretrained.from_pretrained", None)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)

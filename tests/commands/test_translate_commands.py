@@ -206,7 +206,7 @@ def test_bad_input(run: Run, folder: Path, words: list[str], data: bytes, parts:
     assert len(message.splitlines()) <= 3
 
 
-def test_what_a_tokenizer_refuses_is_told_with_its_line(
+def test_what_a_tokenizer_refuses_is_reported_with_its_line(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Tokenizer.encode

@@ -106,7 +106,7 @@ def test_a_figure_is_written_beside_the_page(capsys, places, tmp_path, kind):
         (["store", "--serve", "--port", "70000"], "Port 70000 of 127.0.0.1 cannot be used"),
     ],
 )
-def test_wrong_use_is_told_in_three_lines(capsys, places, monkeypatch, words, message):
+def test_wrong_use_is_refused_in_three_lines(capsys, places, monkeypatch, words, message):
     monkeypatch.chdir(places)
     code, _, err = run(capsys, "view", *words, "-o", "page.html")
     assert code == 2 and message in err

@@ -55,7 +55,7 @@ def test_rows_come_in_order_and_know_their_number(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("share", [0.3, 0.9, 1.0])
-def test_a_file_that_was_cut_short_is_told(name: str, share: float, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_short_is_reported(name: str, share: float, tmp_path: Path) -> None:
     path = KINDS[name](tmp_path / name)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole)) - 8])  # a stream without its end looks whole
@@ -64,7 +64,7 @@ def test_a_file_that_was_cut_short_is_told(name: str, share: float, tmp_path: Pa
     assert found in ({"truncated-file": 1}, {"damaged": 1})
 
 
-def test_a_flipped_bit_in_a_page_with_a_checksum_is_told(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_page_with_a_checksum_is_reported(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet")
     whole = bytearray(path.read_bytes())
     whole[whole.index(b"text 2500")] ^= 1

@@ -166,7 +166,7 @@ def test_compressed_files_count(tmp_path):
     assert sentence.id == "s1"
 
 
-def test_pieces_of_words_overlap_their_characters():
+def test_tokens_of_words_overlap_their_characters():
     words = [(0, 2), (2, 5), (6, 9), (6, 9), (10, 12)]
     offsets = [(0, 0), (0, 1), (1, 4), (4, 5), (6, 9), (0, 0)]
     special = [True, False, False, False, False, True]

@@ -103,7 +103,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_bad_row_is_told_and_the_others_are_as_without_it(name: str, tmp_path: Path) -> None:
+def test_a_bad_row_is_reported_and_the_others_are_as_without_it(name: str, tmp_path: Path) -> None:
     kind, row, code, column = ROWS[name]
     make = jsonl if kind == "jsonl" else lambda *rows: table(kind, *rows)
     clean, mixed = tmp_path / "clean" / f"a.{kind}", tmp_path / "mixed" / f"a.{kind}"
@@ -183,7 +183,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_bad_file_is_told_and_the_others_are_read(name: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_reported_and_the_others_are_read(name: str, tmp_path: Path) -> None:
     make, code = FILES[name]
     good = tmp_path / "good.txt"
     good.write_text("one\ntwo\n")
@@ -213,7 +213,7 @@ def test_line_ends_marks_and_the_last_line(tmp_path: Path) -> None:
         texts(path, Columns())
 
 
-def test_numbers_go_on_over_files_and_bad_rows(tmp_path: Path) -> None:
+def test_numbers_continue_over_files_and_bad_rows(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl({"text": "a"}, {"text": ""}, {"text": "b"}))
     (tmp_path / "b.jsonl").write_bytes(jsonl({"text": ""}, {"text": "c", "more": 1}))
     bad = BadRows("skip")

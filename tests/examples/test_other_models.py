@@ -14,7 +14,7 @@ X = jax.random.normal(jax.random.key(0), (2, 12, 16))
 
 
 @pytest.mark.slow
-def test_flax_attention_keeps_its_output_and_hands_back_statistics():
+def test_flax_attention_keeps_its_output_and_returns_statistics():
     mask = nn.make_causal_mask(jnp.ones((2, 12)))
     plain = nn.MultiHeadDotProductAttention(num_heads=4)
     recorded = nn.MultiHeadDotProductAttention(num_heads=4, attention_fn=RecordedAttention())
@@ -61,7 +61,7 @@ def test_a_decoder_keeps_its_output_and_every_head_has_its_numbers():
 
 
 @pytest.mark.slow
-def test_segments_are_kept_apart():
+def test_segments_are_kept_separate():
     kernel = make_kernel(causal=False)
     q, k, v = (jax.random.normal(jax.random.key(n), (2, 6, 8)) for n in range(3))
     together, _ = kernel(q, k, v, jnp.array([0, 0, 0, 1, 1, 1]))

@@ -126,7 +126,7 @@ def test_folders_that_changed_places_are_found(path: Path, tmp_path: Path) -> No
         fa.open_store(hurt).weights(0)
 
 
-def test_shards_of_another_plan_are_told_from_a_changed_plan(
+def test_shards_of_another_plan_are_no_changed_plan(
     path: Path, texts: list[Trace], tmp_path: Path
 ) -> None:
     other = cases.write(tmp_path / "other", texts[:3], per_shard=3)

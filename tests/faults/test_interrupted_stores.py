@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_finished_shards_and_no_other(
 
 
 @pytest.mark.parametrize("pages", [1, 2])
-def test_a_full_disk_is_told_with_the_file_of_the_plan(
+def test_a_full_disk_is_reported_with_the_file_of_the_plan(
     bert: fa.Pretrained, tmp_path: Path, small_disk, pages: int
 ) -> None:
     """Nothing is left of the plan."""

@@ -166,7 +166,7 @@ def check_whole_after(extraction: Extraction, store: Path, undisturbed: Path) ->
 
 
 @pytest.mark.parametrize("number", range(20 if FULL else 2))
-def test_told_to_stop_it_leaves_whole_shards_only(
+def test_when_stopped_it_leaves_whole_shards_only(
     extraction: Extraction, undisturbed: Path, tmp_path: Path, number: int
 ) -> None:
     """SIGTERM exits with 75, Ctrl-C with 130, and the same command continues."""

@@ -96,7 +96,7 @@ def load_newest(folder, like):
 
 
 @pytest.mark.parametrize("number", range(20 if FULL else 1))
-def test_told_to_stop_it_saves_the_update_it_is_in(
+def test_when_stopped_it_saves_the_update_it_is_in(
     training, undisturbed: Path, tmp_path: Path, number: int
 ) -> None:
     """F3: SIGTERM exits with 75, Ctrl-C with 130, and the same command continues."""

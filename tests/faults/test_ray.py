@@ -249,7 +249,7 @@ def test_each_worker_has_a_gpu_of_its_own(
     check_whole(store, undisturbed)
 
 
-def test_told_to_stop_it_exits_as_the_local_engine_does(
+def test_when_stopped_it_exits_as_the_local_engine_does(
     cluster: Cluster, undisturbed: Path, tmp_path: Path
 ) -> None:
     """Ray's own handler of SIGTERM would exit with 15."""

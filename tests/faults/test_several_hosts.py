@@ -50,7 +50,7 @@ def test_two_processes_of_four_devices_lose_what_one_process_loses(
 
 
 @pytest.mark.parametrize("number", range(10 if FULL else 1))
-def test_when_one_process_dies_the_others_end_and_a_restart_goes_on(
+def test_when_one_process_dies_the_others_end_and_a_restart_continues(
     training, tmp_path: Path, number: int
 ) -> None:
     """F14: no hang, and the same numbers as an undisturbed run of two processes."""

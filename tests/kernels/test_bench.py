@@ -118,7 +118,7 @@ def test_the_file_stays_as_it_was_when_writing_fails(tmp_path):
     assert os.listdir(tmp_path) == ["bench.json"]
 
 
-def test_every_piece_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
+def test_every_result_is_kept_before_the_next_one_begins(tmp_path, monkeypatch):
     written, out = [], tmp_path / "bench.json"
 
     def measured(case, arguments, cotangent, request, mode, turns, torch, roof, without):
@@ -166,7 +166,7 @@ def test_faults_are_those_of_this_library():
     }
 
 
-def test_a_contender_that_fails_says_why_and_the_others_go_on(monkeypatch):
+def test_a_contender_that_fails_says_why_and_the_others_continue(monkeypatch):
     def broken(arrays, others):
         raise NotImplementedError("no such thing\nand more")
 

@@ -486,7 +486,7 @@ def test_captures_of_some_heads_are_those_heads(implementation):
     over(["seven", "padded 129"], xla=SHORT, reference=SHORT, tpu=["seven"]),
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "uint8"])
-def test_weights_come_in_the_dtype_asked(implementation, dtype, name):
+def test_weights_come_in_the_requested_dtype(implementation, dtype, name):
     _, captured = run(name, implementation, Capture(weights=True, dtype=dtype))
     assert captured.weights.dtype == dtype
     step = {"float32": 1e-6, "bfloat16": 2**-9, "float16": 2**-12, "uint8": 0.5001 / 255}[dtype]

@@ -220,7 +220,7 @@ def test_when_the_time_is_over_the_rest_is_not_reached(hour):
 
 
 @pytest.mark.slow
-def test_checks_leave_time_for_the_timings_and_go_on_after_them(hour, monkeypatch):
+def test_checks_leave_time_for_the_timings_and_continue_after_them(hour, monkeypatch):
     slow = [stage(f"slow {number}", "import time; time.sleep(0.6)") for number in range(4)]
     code, document, messages = hour(plan(slow, [timing("rows", row())]), minutes=20 / 60)
     assert (code, order(messages)[-1]) == (0, "rows")
@@ -489,7 +489,7 @@ def test_show_prints_the_summary_again(hour, tmp_path, capsys):
     assert "cannot read" in capsys.readouterr().err
 
 
-def test_facts_are_told_without_a_driver():
+def test_facts_are_reported_without_a_driver():
     facts = device_facts.of_host()
     assert {"gpu", "driver", "memory", "ptxas", "versions"} == set(facts)
     assert {"python", "jax", "jaxlib", "flaxattn"} <= set(facts["versions"])

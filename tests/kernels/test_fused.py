@@ -334,7 +334,7 @@ def test_the_gradient_of_one_statistic_alone(stat):
 
 @pytest.mark.few("seven")
 @pytest.mark.parametrize("name", ["seven", "dropout"])
-def test_some_heads_are_captured_in_the_order_asked(name):
+def test_some_heads_are_captured_in_the_requested_order(name):
     heads = (2, 0) if name == "seven" else (1,)
     capture = Capture(weights=True, stats=("entropy", "received"), heads=heads)
     found = measure(name, run_dense, capture)

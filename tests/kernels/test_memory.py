@@ -76,7 +76,7 @@ def test_short_sequences_need_none_either():
 @pytest.mark.parametrize(
     ("dtype", "kind"), [("bfloat16", "bf16"), ("float32", "f32"), ("uint8", "u8")]
 )
-def test_weights_exist_once_and_in_the_dtype_asked(dtype, kind):
+def test_weights_exist_once_and_in_the_requested_dtype(dtype, kind):
     compiled = jax.jit(call(Capture(weights=True, dtype=dtype))).lower(*arrays(LENGTH)).compile()
     assert square_buffers(compiled) == {kind}
     memory = compiled.memory_analysis()
@@ -92,7 +92,7 @@ def test_one_head_of_the_weights_costs_one_head():
     assert size < compiled.memory_analysis().output_size_in_bytes < 1.2 * size
 
 
-def test_nothing_asked_gives_nothing_but_the_output():
+def test_nothing_requested_gives_nothing_but_the_output():
     lowered = jax.jit(call(NOTHING)).lower(*arrays(LENGTH))
     assert len(jax.tree.leaves(lowered.out_info)) == 1
     assert square_buffers(lowered.compile()) == set()

@@ -99,7 +99,7 @@ def test_asking_for_a_window_changes_no_number():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint8"])
-def test_a_window_comes_in_the_dtype_asked(dtype):
+def test_a_window_comes_in_the_requested_dtype(dtype):
     _, captured = run(CASES[0], replace(WINDOW, dtype=dtype))
     _, whole = run(CASES[0], Capture(weights=True, dtype=dtype))
     np.testing.assert_array_equal(captured.weights, whole.weights[..., 3:7, :5])

@@ -52,7 +52,7 @@ def test_scipy_computes_the_same(maps):
         assert cosine(first, second)[index] == pytest.approx(expected, abs=1e-12)
 
 
-def test_rows_without_a_key_in_common_are_log_2_apart():
+def test_rows_without_a_key_in_common_differ_by_log_2():
     rows = np.eye(2)[:, None]
     assert jensen_shannon(rows[0], rows[1])[0] == pytest.approx(LOG2)
     assert cosine(rows[0], rows[1])[0] == 0

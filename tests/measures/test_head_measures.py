@@ -218,7 +218,7 @@ def test_a_sink_that_takes_everything_measures_nothing_else_and_no_nan():
     assert head_measures(trace)[1].does == "delimiters"
 
 
-def test_a_first_source_piece_is_left_out_of_cross_attention():
+def test_a_first_source_token_is_left_out_of_cross_attention():
     shares = np.array([[0.6, 0.1, 0.3], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]], np.float32)
     trace = Trace.from_arrays(
         tokens=[["x"] * 3], decoder_tokens=[["y"] * 3], cross_weights=shares[None, None, None]

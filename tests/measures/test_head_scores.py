@@ -163,7 +163,7 @@ def test_tallies_of_windows_merge_to_the_whole(streamed):
 
 
 @pytest.mark.slow
-def test_a_word_without_a_piece_is_named(bert, sentences):
+def test_a_word_without_a_token_is_named(bert, sentences):
     word = sentences[2].words[3]
     gap = word._replace(form="\u200b", start=word.stop, stop=word.stop)
     broken = sentences[2]._replace(words=(*sentences[2].words[:3], gap, *sentences[2].words[4:]))

@@ -40,7 +40,7 @@ def test_they_are_a_metric(seed, scale):
     assert (found[:, None, :] <= found[:, :, None] + found.T[None] + 5e-3).all()
 
 
-def test_heads_that_share_no_key_are_furthest_apart():
+def test_heads_that_share_no_key_are_most_distant():
     weights = np.zeros((3, 2, 4), np.float32)
     weights[0, :, 0] = weights[1, :, 3] = weights[2, :, 3] = 1
     assert head_distances(weights) == pytest.approx([1, 1, 0])

@@ -153,7 +153,7 @@ def test_a_trace_says_what_its_model_says(folder: Path) -> None:
     )
 
 
-def test_what_cannot_be_measured_is_told() -> None:
+def test_what_cannot_be_measured_is_reported() -> None:
     model = fa.from_pretrained("tiny-bert")
     trace = model.trace("a b")
     with pytest.raises(InputError, match="no text has a score 'score induction' on this side"):

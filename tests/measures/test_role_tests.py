@@ -171,7 +171,7 @@ def test_joined_scores_keep_texts_that_lack_a_column(scores):
         np.testing.assert_array_equal(joined.values[column], values)
 
 
-def test_tau_that_no_text_reaches_is_said_with_the_length_that_would():
+def test_tau_that_no_text_reaches_is_reported_with_the_length_that_would():
     rng = np.random.default_rng(4)
     layouts = [laid_out.plain(4, n) for n in range(3)]
     maps = [laid_out.random_maps(1, 1, 6, rng) for _ in layouts]
@@ -251,7 +251,7 @@ def test_pure_heads_fire_exactly_their_label(name):
     assert all(label.evidence for label in found)
 
 
-def test_patterns_of_pairs_and_of_pieces():
+def test_patterns_of_pairs_and_of_tokens():
     options = ScoreOptions(annotated=False)
     across = [pure(laid_out.pair(), lambda i: {1: [5], 2: [7], 5: [1], 7: [2]}.get(i, [0]))] * 3
     found = head_patterns(

@@ -213,7 +213,7 @@ def test_no_score_exceeds_its_ceiling(seed):
         assert (found[ScoreSpec("score", role)] <= ceiling + 1e-9).all(), role
 
 
-def test_a_trace_tells_its_layout():
+def test_a_trace_has_its_layout():
     layout = laid_out.pair()
     weights = laid_out.random_maps(2, 3, 10, np.random.default_rng(6))
     trace = Trace.from_arrays(

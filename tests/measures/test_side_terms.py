@@ -256,7 +256,7 @@ def cross_trace(weights, source, written):
     )
 
 
-def test_the_length_that_would_do_is_told_for_decoders():
+def test_the_length_that_would_do_is_reported_for_decoders():
     """Own, previous and first: the highest score of N positions is (N + 2) / 2, above 6 from 11."""
     for lengths in ((6, 8, 7), (10,) * 3):
         texts = [text(list(range(5, 5 + size)), str(size)) for size in lengths]
@@ -271,7 +271,7 @@ def test_the_length_that_would_do_is_told_for_decoders():
         assert any("previous: no text allows a score above 6" in w for w in roles.warnings())
 
 
-def test_what_has_no_such_side_is_told():
+def test_what_has_no_such_side_is_reported():
     trace = decoder_trace(uniform(causal(3))[None], ["a", "b", "c"])
     with pytest.raises(InputError, match=r"none of side 'cross'.*\nIt has weights of decoder"):
         scores_of([trace], PLAIN, side="cross")

@@ -49,7 +49,7 @@ def traced(weights: Any, **fields: Any) -> Trace:
     return Trace(cross=record, **{**metadata, **fields})
 
 
-def test_pieces_become_words_and_special_pieces_none() -> None:
+def test_tokens_become_words_and_special_tokens_none() -> None:
     trace = traced([[ROWS]])
     # lakehouse: the mean of its two rows gives Haus (0.2 + 0.9) / 2 and See (0.6 + 0.1) / 2.
     expected = [[0.5, 0.1, 0.0, 0.0], [0.0, 0.55, 0.05, 0.35]]
@@ -57,7 +57,7 @@ def test_pieces_become_words_and_special_pieces_none() -> None:
     assert word_alignment(trace) == [[(0, 0), (1, 1)]]
 
 
-def test_the_row_that_wrote_a_piece_aligns_it() -> None:
+def test_the_row_that_wrote_a_token_aligns_it() -> None:
     """With the rows of reading, one later, `a` would be aligned by the row that wrote `lake`."""
     eye = np.eye(3)
     trace = traced(

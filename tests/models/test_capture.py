@@ -251,7 +251,7 @@ def test_statistics_alone_never_make_a_square(params):
 
 
 @pytest.mark.slow
-def test_nothing_asked_adds_no_output_and_no_work(params):
+def test_nothing_requested_adds_no_output_and_no_work(params):
     asked_nothing = compiled(params, Capture())
     not_asked = compiled(params, None)
     memory = [p.memory_analysis() for p in (asked_nothing, not_asked)]
@@ -260,7 +260,7 @@ def test_nothing_asked_adds_no_output_and_no_work(params):
 
 
 @pytest.mark.slow
-def test_layers_and_heads_are_paid_for_only_where_asked(params):
+def test_layers_and_heads_are_paid_for_only_where_requested(params):
     """Bytes returned, and bytes held meanwhile: one map of 16 costs what one map costs."""
     square = 4 * 512 * 512
 
@@ -285,7 +285,7 @@ def test_statistics_cost_their_bytes(params):
     assert 4 * 16 * 512 <= extra <= 4 * 16 * 512 + 1024
 
 
-def test_layers_and_heads_are_the_ones_asked_for(params, plain):
+def test_layers_and_heads_are_the_ones_requested(params, plain):
     capture = Capture(weights=True, stats=("entropy",), layers=(3, 0, 1), heads=(3, 1))
     out, state = forward(params, capture=capture)
     record = Trace.from_variables(state).encoder

@@ -89,7 +89,7 @@ def test_a_cache_changes_nothing(model: Any) -> None:
         np.testing.assert_allclose(scores, whole[:, place - 1], rtol=0, atol=1e-5)
 
 
-def test_a_future_piece_changes_nothing_before_it(model: Any) -> None:
+def test_a_future_token_changes_nothing_before_it(model: Any) -> None:
     """Exactly: not one bit."""
     ids = golden.inputs(CASE)["input_ids"]
     other = ids.copy()
@@ -144,7 +144,7 @@ def test_a_trace_is_that_of_reading_the_text(model: Any, way: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_grows_changes_no_token(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {name: array[:6] for name, array in golden.prompts(CASE).items()}
     for settings in ({}, {"num_beams": 3}):
         expected = model.generate(**given, max_new_tokens=30, **settings)
@@ -155,7 +155,7 @@ def test_a_cache_that_grows_changes_no_piece(model: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_pieces_are_what_a_person_wrote(reader: Any) -> None:
+def test_tokens_are_what_a_person_wrote(reader: Any) -> None:
     """Letters are letters, an incomplete character shows its bytes, and words hold together."""
     trace = reader.trace(TEXTS)
     assert trace.tokens[0][:5] == ["a", " ", "c", "a", "t"]

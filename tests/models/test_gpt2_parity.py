@@ -123,7 +123,7 @@ def test_the_cases_are_worth_comparing(stored: dict[str, dict[str, np.ndarray]])
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["untied", pytest.param("narrow-inner", marks=pytest.mark.slow)])
-def test_every_piece_is_torchs(
+def test_every_token_is_torchs(
     name: str, way: str, models: dict[str, Any], stored: dict[str, dict[str, np.ndarray]]
 ) -> None:
     """64 prompts of 1 to 12 pieces in one batch, 64 pieces after each."""

@@ -25,7 +25,7 @@ def drop(x, rate, seed=0, deterministic=False):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_as_many_as_asked_are_dropped_and_the_rest_grows(rate):
+def test_as_many_as_requested_are_dropped_and_the_rest_grows(rate):
     x = 1 + jnp.arange(16 * 128 * 256, dtype=jnp.float32).reshape(16, 128, 256)
     found = np.asarray(drop(x, rate))
     kept = found != 0

@@ -300,7 +300,7 @@ def test_gradients_are_those_of_the_formulas() -> None:
 
 
 @pytest.mark.slow
-def test_dropout_drops_only_when_asked() -> None:
+def test_dropout_drops_only_when_requested() -> None:
     module = RnnLM(dataclasses.replace(CONFIG, dropout=0.5))
     still = run(module, PARAMS, INPUTS, False)[0].logits
     np.testing.assert_allclose(still, forward()[0].logits, atol=1e-6)

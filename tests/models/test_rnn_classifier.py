@@ -98,7 +98,7 @@ def test_it_learns_by_its_gradient() -> None:
 
 
 @pytest.mark.slow
-def test_dropout_drops_only_when_asked() -> None:
+def test_dropout_drops_only_when_requested() -> None:
     module = RnnForSequenceClassification(dataclasses.replace(CONFIG, dropout=0.5))
     still = module.apply({"params": MODEL.params}, IDS, MASK).logits
     np.testing.assert_allclose(still, truth(), atol=1e-5)

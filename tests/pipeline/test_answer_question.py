@@ -193,7 +193,7 @@ def test_no_answer_is_the_first_token(readers: dict[str, Any]) -> None:
         ({"question": ["a", "w " * 200], "context": ["a", "b"]}, "question 1: the first text has"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_requests_that_are_refused(
     readers: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:

@@ -45,7 +45,7 @@ def states(model, text):
     "family",
     ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "seq2seq"))],
 )
-def test_the_mean_of_plain_pieces(family, texts, request):
+def test_the_mean_of_plain_tokens(family, texts, request):
     model, texts = request.getfixturevalue(family), texts[:4]
     expected = []
     for text in texts:
@@ -138,7 +138,7 @@ def test_what_is_refused(family, texts, options, words, request):
     assert len(str(caught.value).splitlines()) <= 3
 
 
-def test_a_text_of_special_pieces_has_no_mean(gpt2):
+def test_a_text_of_special_tokens_has_no_mean(gpt2):
     special = dataclasses.replace(gpt2.config, bos_token_id=3)  # what "a" is read as
     model = dataclasses.replace(gpt2, config=special)
     with pytest.raises(InputError, match=r"text 1 has special tokens only\nleave it out"):

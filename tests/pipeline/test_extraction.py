@@ -174,7 +174,7 @@ def test_pairs(bert, texts) -> None:
 @pytest.mark.slow
 @pytest.mark.few("uint8")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8"])
-def test_weights_come_in_the_dtype_asked_for(bert, texts, dtype) -> None:
+def test_weights_come_in_the_requested_dtype(bert, texts, dtype) -> None:
     capture = fa.Capture(weights=True, dtype=dtype)
     found = fa.extract(bert, texts[:4], capture=capture, devices=jax.devices()[:1])
     for one, text in zip(found, texts, strict=False):
@@ -367,7 +367,7 @@ def test_out_of_memory_when_results_are_fetched(bert, texts, alone, monkeypatch)
     assert failed
 
 
-def test_other_failures_are_told_as_they_are(bert, monkeypatch) -> None:
+def test_other_failures_are_reported_as_they_are(bert, monkeypatch) -> None:
     def broken(self: Any, given: Any) -> Any:
         raise RuntimeError("INTERNAL: something else")
 

@@ -118,7 +118,7 @@ def test_bytes_stand_for_shares() -> None:
     check(running, expected)
 
 
-def test_layers_and_heads_that_differ_are_kept_apart() -> None:
+def test_layers_and_heads_that_differ_are_kept_separate() -> None:
     record = trace(0, 2, 2).cross
     assert record is not None
     running = OnlineMoments("statistics")

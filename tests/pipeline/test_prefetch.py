@@ -51,7 +51,7 @@ def test_processes_read_as_a_thread_does_and_end(bert) -> None:
     ],
     ids=["killed", "hangs"],
 )
-def test_a_lost_worker_is_told_with_its_texts(bert, kind, message) -> None:
+def test_a_lost_worker_is_reported_with_its_texts(bert, kind, message) -> None:
     with TokenPrefetch(bert, workers=1) as ahead:
         assert len(list(ahead.read(some(1)))) == 1
         ahead._processes[0]._patience = 3  # a shorter one would not suffice to start

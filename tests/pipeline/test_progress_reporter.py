@@ -165,7 +165,7 @@ def test_a_long_line_wraps_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_a_job_goes_on_where_nobody_reads(at_once: None) -> None:
+def test_a_job_continues_where_nobody_reads(at_once: None) -> None:
     printed = io.StringIO()
     with ProgressReporter(printed) as progress:
         printed.close()

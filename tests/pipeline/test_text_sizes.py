@@ -105,7 +105,7 @@ def test_counts_are_those_of_encoding(bert: Pretrained, dates: Pretrained) -> No
     assert reader.count(DATES) == tokens(reader.encode(DATES))
 
 
-def test_a_model_without_tokenizer_is_told(bert: Pretrained) -> None:
+def test_a_model_without_tokenizer_is_reported(bert: Pretrained) -> None:
     with pytest.raises(InputError, match="came without a tokenizer"):
         measure_for(dataclasses.replace(bert, tokenizer=None), False)
 

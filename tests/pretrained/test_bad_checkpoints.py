@@ -109,7 +109,7 @@ def test_what_the_hub_answers(
     assert words in refused("somebody/bert", kind, revision="v9")
 
 
-def test_the_hub_is_asked_for_no_code_and_no_pickle(
+def test_no_code_and_no_pickle_is_requested_from_the_hub(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requested: dict[str, Any] = {}

@@ -37,7 +37,7 @@ def by_brute_force(text: str, stops: tuple[str, ...]) -> str:
     return text
 
 
-def test_a_text_is_told_as_it_grows(model: PretrainedDecoder, reciter: Any) -> None:
+def test_a_text_is_streamed_as_it_grows(model: PretrainedDecoder, reciter: Any) -> None:
     parts = list(model.stream("Plain", max_new_tokens=80))
     assert "".join(parts) == reciter.text == model.generate("Plain", max_new_tokens=80)[0]
     assert parts == ["Plain", *reciter.text.removeprefix("Plain")]  # whole characters
@@ -45,7 +45,7 @@ def test_a_text_is_told_as_it_grows(model: PretrainedDecoder, reciter: Any) -> N
 
 
 @pytest.mark.slow
-def test_what_is_told_is_what_generate_returns(model: PretrainedDecoder) -> None:
+def test_what_is_streamed_is_what_generate_returns(model: PretrainedDecoder) -> None:
     """Random bytes: broken characters, stop strings of one and of several pieces."""
     stops = ["or", "\ufffd ", " ", "é"]
     texts = set()

@@ -41,6 +41,6 @@ def test_projections_make_the_queries_keys_and_values_of_a_trace(name: str) -> N
             np.testing.assert_allclose(recorded, expected, rtol=0, atol=2e-5 * abs(expected).max())
 
 
-def test_a_model_is_asked_for_by_name() -> None:
+def test_a_model_is_requested_by_name() -> None:
     with pytest.raises(InputError, match="head_projections cannot use this model"):
         fa.head_projections("tiny-bert")

@@ -244,7 +244,7 @@ def test_a_fresh_head_follows_the_seed_and_leaves_the_rest_alone(checkpoint: Che
     assert same(one["bert"], load(folder)[0])
 
 
-def test_tensors_that_no_bert_has_are_told(checkpoint: Checkpoint) -> None:
+def test_tensors_that_no_bert_has_are_reported(checkpoint: Checkpoint) -> None:
     tensors = golden.tensors(golden.Case())
     for number in range(2):
         tensors[f"encoder.layer.{number}.adapter.weight"] = np.ones((2, 2), np.float32)

@@ -116,7 +116,7 @@ def test_they_are_saved_with_the_trace(gpt2: Any, tmp_path: Any) -> None:
     assert b"predictions" not in head  # files without them are as before
 
 
-def test_what_cannot_be_asked(gpt2: Any, request: pytest.FixtureRequest) -> None:
+def test_requests_that_are_refused(gpt2: Any, request: pytest.FixtureRequest) -> None:
     for count in (-1, True, 10**6, 1.5):
         with pytest.raises(InputError, match="number of alternatives from 0 to"):
             gpt2.trace("It was", predictions=count)

@@ -83,7 +83,7 @@ def spread(folder: Path, count: int) -> None:
 @pytest.mark.few("bert-bfloat16")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_parameters_have_the_dtype_that_was_asked_for(
+def test_parameters_have_the_dtype_that_was_requested(
     folders: dict[str, Path], family: str, dtype: str
 ) -> None:
     whole = load(folders[family])

@@ -70,7 +70,7 @@ def test_what_is_uploaded_opens_again(hub: Hub) -> None:
         (OSError("no route"), UnavailableError, "was not uploaded to 'a b': no route\n"),
     ],
 )
-def test_refusals_are_said_in_words(
+def test_refusals_are_explained(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, cause: Exception, kind: type[Exception], words: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

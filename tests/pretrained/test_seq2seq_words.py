@@ -72,7 +72,7 @@ def words(pieces: Any, numbers: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_pieces_of_both_texts_know_their_words(model: PretrainedSeq2Seq) -> None:
+def test_tokens_of_both_texts_know_their_words(model: PretrainedSeq2Seq) -> None:
     for source, target in zip(SOURCES, TARGETS, strict=True):
         one = model.trace(source, target)
         assert words(one.tokens[0], one.words[0]) == source.split()

@@ -184,7 +184,9 @@ def test_training_moves_the_biases(model: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_output_layer_of_its_own_is_told_from_the_tensors(folder: Path, tmp_path: Path) -> None:
+def test_an_output_layer_of_its_own_is_inferred_from_the_tensors(
+    folder: Path, tmp_path: Path
+) -> None:
     """Transformers 5 writes that every T5 ties its output, those that do not too."""
     files = TensorFiles(folder)
     tensors = {name: np.array(files.read(name)) for name in files.shapes}

@@ -53,7 +53,7 @@ def test_it_predicts_text_it_never_read(model: PretrainedDecoder) -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_on_with_words(model: PretrainedDecoder) -> None:
+def test_it_continues_with_words(model: PretrainedDecoder) -> None:
     prompts = ["It was", "The captain", "She looked at"]
     drawn = model.generate(prompts, max_new_tokens=24, do_sample=True, temperature=0.7)
     for prompt, text in zip(prompts, drawn, strict=True):

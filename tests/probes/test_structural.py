@@ -200,7 +200,7 @@ def test_correlations_are_averaged_over_lengths(turn):
     assert (flat.distance_spearman, flat.norm_spearman) == (0, 0)
 
 
-def test_permuting_words_permutes_what_is_said(judged, texts):
+def test_permuting_words_permutes_the_predictions(judged, texts):
     words, order = texts[200], np.random.default_rng(2).permutation(7)
     tree = words.tree.among(order.tolist())
     moved = dataclasses.replace(

@@ -178,7 +178,7 @@ def test_head_and_offset_are_chosen_on_other_sentences():
     assert judged.baseline == other.offsets[judged.direction, "any"][judged.offset] / 50
 
 
-def test_streamed_sums_say_the_same_of_the_strongest_piece():
+def test_streamed_sums_say_the_same_of_the_strongest_token():
     """Where each word is one piece and no head prefers the word itself, both ways agree."""
     rng = np.random.default_rng(5)
     options = ScoreOptions(relations=("nsubj", "obj"))

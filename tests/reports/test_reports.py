@@ -187,7 +187,7 @@ def test_a_report_shows_itself_in_a_line_and_in_a_notebook(report: Report) -> No
     assert report.figure.axes
 
 
-def test_a_saved_report_is_replaced_only_where_that_is_asked(
+def test_a_saved_report_is_replaced_only_where_that_is_requested(
     report: Report, tmp_path: Path
 ) -> None:
     report.save(tmp_path)

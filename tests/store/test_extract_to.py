@@ -139,7 +139,7 @@ def test_the_same_call_again_writes_nothing(extract: Extract, undisturbed: Path)
 
 
 @pytest.mark.parametrize("after", [1, 3])
-def test_a_job_that_stopped_goes_on_and_ends_with_the_same_bytes(
+def test_a_job_that_stopped_continues_and_ends_with_the_same_bytes(
     extract: Extract, undisturbed: Path, tmp_path: Path, after: int
 ) -> None:
     store = tmp_path / "store"
@@ -410,7 +410,7 @@ def test_a_second_job_in_the_folder_is_refused(extract: Extract, tmp_path: Path)
     assert extract(store).written == 2
 
 
-def test_too_small_a_disk_is_told_before_anything_is_computed(
+def test_too_small_a_disk_is_reported_before_anything_is_computed(
     extract: Extract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = "flaxattn.store.extract_to.commit_shards"
@@ -495,7 +495,7 @@ def test_too_little_memory_halves_batches_and_stores_the_same(
     check_close(tmp_path / "s", list(fa.open_store(undisturbed)))
 
 
-def test_no_memory_at_all_is_told_and_leaves_whole_shards(
+def test_no_memory_at_all_is_reported_and_leaves_whole_shards(
     extract: Extract, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F12: after halving four times the job ends, and the same call continues the job."""
@@ -514,7 +514,7 @@ def test_no_memory_at_all_is_told_and_leaves_whole_shards(
 
 
 @pytest.mark.parametrize("trial", range(15 if FULL else 1))
-def test_a_lost_worker_names_its_texts_and_the_same_call_goes_on(
+def test_a_lost_worker_names_its_texts_and_the_same_call_continues(
     extract: Extract,
     undisturbed: Path,
     tmp_path: Path,

@@ -45,7 +45,7 @@ def refusal(folder: Path, part: tuple[int, int] | None = None) -> list[str]:
     return str(error.value).splitlines()
 
 
-def test_a_second_job_is_told_who_is_there_and_a_killed_one_frees_the_folder(
+def test_a_second_job_learns_who_is_there_and_a_killed_one_frees_the_folder(
     tmp_path: Path,
 ) -> None:
     with another(tmp_path) as other:
@@ -105,7 +105,7 @@ def test_a_missing_folder_is_made_with_its_parents(
         assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_without_locks_the_user_is_warned_and_the_job_goes_on(
+def test_without_locks_the_user_is_warned_and_the_job_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_: object) -> None:

@@ -119,7 +119,7 @@ def test_a_plan_that_cannot_be_used_says_why(
         read_plan(tmp_path)
 
 
-def test_differences_are_told() -> None:
+def test_differences_are_reported() -> None:
     changed = dataclasses.replace(
         PLAN,
         files=(PLAN.files[0], Fingerprint("é.txt", 12, "2" * 64)),

@@ -146,7 +146,7 @@ def test_a_list_is_brought_up_to_date_by_every_job(path: Path, extract, tmp_path
     assert content(store) == content(path)
 
 
-def test_a_job_that_met_a_bad_row_goes_on_without_it(
+def test_a_job_that_met_a_bad_row_continues_without_it(
     extract, corpus: Path, path: Path, tmp_path: Path
 ) -> None:
     """Rows after the first thousand are read when their shard is computed."""

@@ -282,7 +282,7 @@ def test_some_texts_only(tmp_path: Path) -> None:
     assert plan.texts == 5 == len(read(path, plan).texts)
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path: Path) -> None:
     path = corpus(tmp_path / "a.txt", [3, 4])
     request, whole = asking(path)
 

@@ -138,7 +138,7 @@ def test_plain_zarr_and_pyarrow_read_everything(path: Path, texts: list[Trace]) 
     assert count == len(texts)
 
 
-def test_bfloat16_is_told_to_plain_zarr(tmp_path: Path) -> None:
+def test_bfloat16_is_declared_to_plain_zarr(tmp_path: Path) -> None:
     (text,) = cases.traces("decoder", 1, "bfloat16")
     path = cases.write(tmp_path, [text]) / "shards/00000/maps.zarr"
     z = zarr.open(path, mode="r")["decoder.weights"]

@@ -31,21 +31,21 @@ def test_spans(text, tokens, spans):
     assert token_spans(text, tokens, [False] * len(tokens)) == spans
 
 
-def test_special_pieces_stand_nowhere():
+def test_special_tokens_have_no_span():
     assert token_spans("a b", ["[CLS]", "a", "[SEP]"], [1, 0, 1]) == [(0, 0), (0, 1), (0, 0)]
 
 
 @pytest.mark.parametrize(
     ("text", "tokens", "at"), [("a cat", ["a", "dog"], 2), ("a", ["a", "b"], 1), ("", ["[UNK]"], 0)]
 )
-def test_another_text_is_told_by_its_first_difference(text, tokens, at):
+def test_another_text_is_reported_by_its_first_difference(text, tokens, at):
     with pytest.raises(PlaceError) as error:
         token_spans(text, tokens, [False] * len(tokens))
     assert error.value.start == at and error.value.token == len(tokens) - 1
 
 
 @given(st.lists(st.text("abcé ,.!'#-Ü漢€\U0001f600\u00ad…", min_size=1, max_size=8), max_size=6))
-def test_words_have_the_pieces_that_the_tokenizer_says(reader, parts):
+def test_words_have_the_tokens_that_the_tokenizer_says(reader, parts):
     text = " ".join(["a", *parts])
     encoded = reader.encode(text, max_length=1 << 20)
     special = encoded.special[0].tolist()

@@ -87,7 +87,7 @@ def spans(text: str, offsets: list[tuple[int, int]]) -> list[str]:
     return [text[start:stop] for start, stop in offsets]
 
 
-def test_a_sentence_gets_special_tokens_and_readable_pieces(uncased: Tokenizer) -> None:
+def test_a_sentence_gets_special_tokens_and_readable_tokens(uncased: Tokenizer) -> None:
     row = uncased.encode("The cat, playing.", max_length=16)
     assert row.tokens == [["[CLS]", "the", "cat", ",", "play", "##ing", ".", "[SEP]"]]
     assert row.word_ids == [[None, 0, 1, 2, 3, 3, 4, None]]
@@ -381,7 +381,7 @@ def test_no_text_to_learn_from(tmp_path: Path) -> None:
     assert "no text to learn a vocabulary from" in message(error)
 
 
-def test_byte_level_pieces_become_text_again() -> None:
+def test_byte_level_tokens_become_text_again() -> None:
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

@@ -72,7 +72,7 @@ def write(folder: Path, models: tuple[bytes, bytes], **settings: Any) -> Path:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_ids_are_those_of_the_pieces(
+def test_ids_are_those_of_the_tokens(
     tmp_path: Path, models: tuple[bytes, bytes], apart: bool
 ) -> None:
     folder = write(tmp_path, models, separate_vocabs=apart)
@@ -91,7 +91,7 @@ def test_ids_are_those_of_the_pieces(
         assert reader.vocab_size == len(vocabulary)
 
 
-def test_texts_come_back_and_words_are_told_apart(
+def test_texts_come_back_and_words_are_distinguished(
     tmp_path: Path, models: tuple[bytes, bytes]
 ) -> None:
     source, _ = both(write(tmp_path, models))

@@ -67,7 +67,7 @@ def test_any_text_of_known_characters_comes_back_but_for_white_space(text: str) 
     assert learnt.decode(learnt.ids([known])[0]) == " ".join(known.split())
 
 
-def test_digits_can_be_pieces_of_their_own() -> None:
+def test_digits_can_be_tokens_of_their_own() -> None:
     dates = ["12 May 1999", "3.12.2004", "(20100712)"] * 5
     learnt = train_bpe(dates, 60, split_digits=True)
     tokens = learnt.readable_tokens(learnt.ids(["12 May 1999"])[0])
@@ -87,14 +87,14 @@ def test_words_are_those_between_spaces(learnt: Tokenizer) -> None:
         assert words == sorted(words)
 
 
-def test_no_piece_joins_punctuation_with_something_else(learnt: Tokenizer) -> None:
+def test_no_token_joins_punctuation_with_something_else(learnt: Tokenizer) -> None:
     for piece in set(learnt.backend.get_vocab()) - {"<pad>", "</s>", "<unk>"}:
         inner = piece.removeprefix("▁")
         if len(inner) > 1:
             assert not any(unicodedata.category(c).startswith("P") for c in inner), piece
 
 
-def test_the_same_text_gives_the_same_pieces_among_many_ties() -> None:
+def test_the_same_text_gives_the_same_tokens_among_many_ties() -> None:
     pick = random.Random(0)
     words = ["".join(pick.choices("abcdefgh", k=4)) for _ in range(300)]  # every pair ties
     first = train_bpe(words, 150).backend.to_str()
@@ -102,7 +102,7 @@ def test_the_same_text_gives_the_same_pieces_among_many_ties() -> None:
     assert train_bpe(iter(words), 150).backend.to_str() == first
 
 
-def test_unknown_characters_are_one_unknown_piece(learnt: Tokenizer) -> None:
+def test_unknown_characters_are_one_unknown_token(learnt: Tokenizer) -> None:
     assert learnt.ids(["日本"])[0].count(UNK) == 1
 
 

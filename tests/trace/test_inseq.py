@@ -109,7 +109,7 @@ def test_an_encoder_decoder(tmp_path):
     head_view(trace)
 
 
-def test_what_is_no_file_of_attention_is_told_in_three_lines(tmp_path):
+def test_what_is_no_file_of_attention_is_refused_in_three_lines(tmp_path):
     path = tmp_path / "out.json"
     weights, good = causal_text()
     mean = weights.mean((0, 1)).T.tolist()

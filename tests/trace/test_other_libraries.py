@@ -143,7 +143,7 @@ def test_rows_of_padding_are_not_looked_at():
         (tuple(shares(2, 1, 2, 4, 4) * np.nan), names(1, 4), "sums to nan over its keys"),
     ],
 )
-def test_what_does_not_fit_is_told_in_three_lines(outputs, tokens, message):
+def test_what_does_not_fit_is_refused_in_three_lines(outputs, tokens, message):
     with pytest.raises(InputError, match=message) as caught:
         from_huggingface(outputs, tokens)
     assert len(str(caught.value).splitlines()) <= 3
@@ -227,7 +227,7 @@ def test_queries_and_keys_of_a_rotary_model_are_those_after_the_rotation(batch):
         from_transformer_lens(cache, names(1, 4))
 
 
-def test_what_is_missing_in_a_cache_is_said():
+def test_what_is_missing_in_a_cache_is_reported():
     cache = lens([("blocks", "attn", (0, 1, 2), 4, 4)])
     del cache["blocks.1.attn.hook_k"]
     with pytest.raises(InputError) as caught:

@@ -187,7 +187,7 @@ def test_a_trace_without_tokens_cannot_be_cut(given, name):
         Trace(cross=record, tokens=given)[0]
 
 
-def test_what_was_not_captured_is_said():
+def test_what_was_not_captured_is_reported():
     trace = dataclasses.replace(
         full_trace(), encoder=AttentionRecord(stats={"lse": WEIGHTS[..., 0]})
     )

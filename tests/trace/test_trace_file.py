@@ -81,7 +81,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path, size):
         Trace.load(path)
 
 
-def test_what_is_no_trace_is_said(tmp_path):
+def test_what_is_no_trace_is_reported(tmp_path):
     with pytest.raises(InputError) as caught:
         Trace.load(tmp_path / "none")
     assert str(caught.value) == (

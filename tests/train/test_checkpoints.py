@@ -170,7 +170,7 @@ def test_another_model_is_refused_with_every_difference(saved_twice: Path) -> No
     assert "params/new/bias: expected [[3], 'float32'], found None" in lines[1]
 
 
-def test_no_room_is_said_before_anything_is_written(
+def test_no_room_is_reported_before_anything_is_written(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(copied)._replace(free=100)
@@ -181,7 +181,7 @@ def test_no_room_is_said_before_anything_is_written(
     assert names(copied) == ["step-00000003", "step-00000006"]
 
 
-def test_a_save_that_fails_later_is_told_by_the_next_call(
+def test_a_save_that_fails_later_is_reported_by_the_next_call(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(folder: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_save_that_fails_in_the_background_is_one_error_of_three_lines(
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_full_disk_is_said_in_its_own_words(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_its_own_words(tmp_path: Path) -> None:
     with Checkpoints(RunFolder(tmp_path), 2) as saved:
         message = ValueError('RESOURCE_EXHAUSTED: Error writing "x/0.0" in OCDBT database at local')
         lines = str(saved._unsaved(tmp_path / "step-00000001.part", message)).splitlines()

@@ -312,7 +312,7 @@ def test_memory_does_not_grow_with_the_text(
     assert peaks[1] < 1.5 * peaks[0]
 
 
-def test_progress_is_told(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_progress_is_reported(lines: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     printed: list[str] = []
     corpus = build_corpus([lines], tokenizer, LINES, tmp_path / "corpus", note=printed.append)
     assert printed == [f"12 documents, {len(corpus.tokens)} tokens"]

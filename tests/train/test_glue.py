@@ -397,7 +397,7 @@ def test_the_commands(
         ("--data DATA --out OUT --on-error skip --model OUT/none", "No model"),
     ],
 )
-def test_wrong_use_is_told_in_a_few_lines(
+def test_wrong_use_is_refused_in_a_few_lines(
     words: str, message: str, start: str, data: Path, tmp_path: Path, capsys: Any
 ) -> None:
     given = words.replace("DATA", str(data)).replace("OUT", str(tmp_path / "out")).split()

@@ -211,7 +211,7 @@ def test_a_label_in_json_may_be_no_float_and_no_truth(tmp_path: Path) -> None:
     assert bad.counts == {"label-type": 2, "label": 4}
 
 
-def test_what_is_said_of_absent_data(tmp_path: Path) -> None:
+def test_absent_data_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no GLUE task 'ste2'; the nearest is 'sst2'"):
         find_task("ste2")
     assert find_task("SST-2").name == find_task("sst_2").name == "sst2"

@@ -268,7 +268,7 @@ def test_the_loss_is_the_mean_over_real_tokens_and_drops_out_only_while_it_train
 
 
 @pytest.mark.slow
-def test_samples_are_told_and_kept(
+def test_samples_are_reported_and_kept(
     run: Path, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
@@ -327,7 +327,7 @@ def tensors(run: Path) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(run / "model" / "model.safetensors")
 
 
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_run_continues_as_if_nothing_had_happened(
     run: Path, data: Path, summary: dict[str, Any], tmp_path: Path
 ) -> None:
     shutil.copytree(run, tmp_path / "run")
@@ -356,7 +356,7 @@ def test_a_run_of_other_text_is_refused(run: Path, data: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_a_model(run: Path, summary: dict[str, Any], tmp_path: Path) -> None:
+def test_it_continues_from_a_model(run: Path, summary: dict[str, Any], tmp_path: Path) -> None:
     """Text that counts backwards; judged by a file of its own."""
     for name, count in (("train", 60), ("heldout", 12)):
         text = "\n".join(lines(count, len(name), step=-1))
@@ -401,7 +401,7 @@ def test_the_directory_is_a_gpt2(run: Path, model: Any) -> None:
 
 
 @pytest.mark.parity
-def test_torch_opens_the_model_and_tells_alike(run: Path, model: Any) -> None:
+def test_torch_opens_the_model_and_predicts_the_same(run: Path, model: Any) -> None:
     torch = pytest.importorskip("torch")
     import transformers
 

@@ -69,7 +69,7 @@ def predictions(rows: TokenRows) -> list[tuple[tuple[int, ...], int]]:
 
 
 @pytest.mark.parametrize("stride", [1, 3, 7, 8])
-def test_each_token_is_told_once_with_the_context_that_its_window_gives(
+def test_each_token_is_scored_once_with_the_context_that_its_window_gives(
     corpus: TokenCorpus, stride: int
 ) -> None:
     """Against brute force: window k begins at k * stride, and tells what no earlier one told."""
@@ -87,7 +87,7 @@ def test_each_token_is_told_once_with_the_context_that_its_window_gives(
 
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(2, 12), st.data())
-def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObject) -> None:
+def test_chunks_of_any_lengths(lengths: list[int], block: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, block))
     corpus = TokenCorpus(Path())
     bounds = np.cumsum([0, *lengths])
@@ -110,7 +110,7 @@ def test_pieces_of_any_lengths(lengths: list[int], block: int, data: st.DataObje
     assert chunks.first(0).size.sum() == chunks.size.sum()
 
 
-def test_a_row_holds_whole_pieces_side_by_side(corpus: TokenCorpus) -> None:
+def test_a_row_holds_whole_chunks_side_by_side(corpus: TokenCorpus) -> None:
     rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, BLOCK), BLOCK, 8, END_ID)
     batch = rows.batch(np.arange(len(rows)), len(rows) + 2)
     assert batch.input_ids.shape == (len(rows) + 2, BLOCK)

@@ -245,7 +245,7 @@ def kill() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 9, 11])  # before a checkpoint, and after some
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+def test_a_killed_run_continues_as_if_nothing_had_happened(
     whole: tuple[loop.Run, Path], tmp_path: Path, at_update, at: int
 ) -> None:
     at_update(at, kill)

@@ -126,7 +126,7 @@ def test_words_are_taken_as_the_definition_says(
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 12), st.integers(0, 2**32))
-def test_single_pieces_are_the_candidates_with_the_smallest_numbers(
+def test_single_tokens_are_the_candidates_with_the_smallest_numbers(
     candidates: list[bool], count: int, seed: int
 ) -> None:
     length = len(candidates)
@@ -175,7 +175,7 @@ def test_eighty_ten_ten(many: tuple[np.ndarray, Masked]) -> None:
     assert abs(other.mean() - (VOCABULARY - 1) / 2) < 4 * spread
 
 
-def test_pieces_of_one_word_are_drawn_apart() -> None:
+def test_tokens_of_one_word_are_drawn_independently() -> None:
     ids = np.full((2000, 2), 70, np.int32)
     words = np.tile([False, True], (2000, 1))
     draws = raw_draws("b", 0, 2000, draws_needed(2, 2))
@@ -184,7 +184,7 @@ def test_pieces_of_one_word_are_drawn_apart() -> None:
     assert abs(both - 0.64) < 4 * (0.64 * 0.36 / 2000) ** 0.5
 
 
-def test_the_table_of_continuation_pieces() -> None:
+def test_the_table_of_continuation_tokens() -> None:
     tokens = [*SPECIAL_TOKENS.values(), "##", "#", "##ing", "go", "a##b"]
     backend = bert_backend({piece: number for number, piece in enumerate(tokens)}, {})
     table = continuation_tokens(Tokenizer(backend, {}))

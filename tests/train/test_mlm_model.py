@@ -33,7 +33,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path: Path, modern: PretrainedBe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlm", "bert-mlm"])
-def test_the_command_goes_on_from_any_encoder(
+def test_the_command_continues_from_any_encoder(
     name: str, encoder: Path, tmp_path: Path, typed: Callable[..., tuple[int, str, str]]
 ) -> None:
     text = tmp_path / "text.txt"

@@ -172,7 +172,7 @@ def test_pairs_of_every_kind_of_file(kind: str, start: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_numbers_are_predicted_where_that_is_asked(start: str, tmp_path: Path) -> None:
+def test_numbers_are_predicted_where_that_is_requested(start: str, tmp_path: Path) -> None:
     numbers = {"positive": 2.5, "negative": -1.25, "neutral": 0.5}
     content = [(text, numbers[label]) for text, label in rows(90, 5)]
     write_csv(tmp_path / "train.csv", ["text", "label"], content)

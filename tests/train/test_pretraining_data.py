@@ -168,7 +168,7 @@ def test_a_restart_makes_no_plan_but_its_own(feed: Make, monkeypatch: pytest.Mon
     assert not calls
 
 
-def test_each_pair_is_seen_once_in_a_pass(feed: Make) -> None:
+def test_each_pair_comes_once_in_a_pass(feed: Make) -> None:
     now = feed()
     first = now.find(0)
     seen = [

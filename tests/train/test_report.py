@@ -63,7 +63,7 @@ def test_a_run_with_a_removed_row_is_not_resumed(tmp_path: Path, name: str) -> N
     assert read_metrics(path)[-1]["step"] == 5
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_continues(tmp_path: Path) -> None:
     path, row = tmp_path / "metrics.jsonl", '{"step": 1, "kind": "training", "loss": 2.0}'
     for line in (row, row[:-1] + f', "crc32": "{zlib.crc32(row.encode()):08x}"}}'):
         path.write_text(line + "\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
-def test_a_full_disk_is_told_with_the_name_of_the_file(
+def test_a_full_disk_is_reported_with_the_name_of_the_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """/dev/full takes no byte."""

@@ -24,7 +24,7 @@ with RunFolder(Path(sys.argv[1])).held():
 """
 
 
-def test_a_second_run_is_told_who_is_at_work_and_a_dead_one_frees_the_folder(
+def test_a_second_run_learns_who_is_at_work_and_a_dead_one_frees_the_folder(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-P", "-c", HOLD, str(tmp_path)]

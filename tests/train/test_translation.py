@@ -199,7 +199,7 @@ def tensors(run: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_run_continues_as_if_nothing_had_happened(
     run: Path, data: Path, summary: dict[str, Any], tmp_path: Path
 ) -> None:
     shutil.copytree(run, tmp_path / "run")
@@ -323,7 +323,7 @@ def test_the_vocabulary_of_a_run_opens(run: Path) -> None:
     assert own.ids(["copy a b"]) == fa.from_pretrained(run / "model").tokenizer.ids(["copy a b"])
 
 
-def test_sacrebleu_is_asked_for_before_anything_is_read(
+def test_a_missing_sacrebleu_is_reported_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)

@@ -50,7 +50,7 @@ def data(vocabularies: Vocabularies) -> EncodedPairs:
     return encode_pairs(some_pairs(333), vocabularies, RECIPE, BadRows())
 
 
-def test_every_pair_is_seen_once_per_epoch(data: EncodedPairs) -> None:
+def test_every_pair_comes_once_per_epoch(data: EncodedPairs) -> None:
     feed, size = TranslationFeed(data, RECIPE), batches_per_epoch(data, RECIPE)
     for epoch in range(3):
         steps = range(epoch * size, (epoch + 1) * size)

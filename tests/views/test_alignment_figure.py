@@ -60,7 +60,7 @@ class TestAlignment:
         np.testing.assert_allclose(drawn(figure), expected, atol=1e-6)
         assert figure.axes[0].get_title() == title
 
-    def test_pieces_are_put_together_to_words(self, translation):
+    def test_tokens_are_joined_to_words(self, translation):
         figure = plot_alignment(translation.trace, layer=1, words=True)
         np.testing.assert_allclose(drawn(figure), word_weights(translation.trace, layer=1))
         words = (["a", "lakehouse", "&amp;"], ["<b>ein</b>", "Haus", "am", "See"])

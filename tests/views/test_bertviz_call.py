@@ -58,7 +58,7 @@ def test_a_tuple_of_arrays_and_tokens_draw_the_page_of_a_trace(kind: str) -> Non
         assert named.html == view(trace, layer=1).html
 
 
-def test_the_second_sentence_begins_where_it_is_said_to() -> None:
+def test_the_second_sentence_begins_where_it_should() -> None:
     trace = fa.Trace.from_arrays(shares(), [SHOWN], segments=np.array([[0, 0, 1, 1]], np.int32))
     arrays = tuple(shares())
     assert fa.head_view(arrays, TOKENS, 2).html == fa.head_view(trace).html
@@ -196,7 +196,7 @@ def test_attention_that_a_model_did_not_return(name: str, attention: Any) -> Non
         (lambda a: fa.head_view(fa.Trace.from_arrays(a, [TOKENS]), tokens=TOKENS), "holds both"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_in_three_lines(call: Any, words: str) -> None:
+def test_what_cannot_be_drawn_is_refused_in_three_lines(call: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
         call(tuple(shares()))
     assert words in str(caught.value) and len(str(caught.value).splitlines()) <= 3

@@ -217,7 +217,7 @@ def test_a_saved_png_is_the_saved_svg_at_twice_its_size(view, whole, name, theme
     assert len(counts) > 20
 
 
-def test_a_blank_piece_can_be_seen_and_stays_a_blank(view, peaked, tmp_path):
+def test_a_blank_token_is_visible_and_stays_a_blank(view, peaked, tmp_path):
     trace = Trace.from_arrays(peaked(1, 1, 3), [["a", " ", " b"]])
     view.open(fa.head_view(trace, 0).save(tmp_path / "blank.html"))
     marks = view.run(

@@ -47,7 +47,7 @@ def of_theme(sheet: str, kind: str, theme: str) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 class TestColours:
     @pytest.mark.parametrize("sight", SIGHT)
-    def test_families_and_shades_can_be_told_apart(self, theme, sight):
+    def test_families_and_shades_can_be_distinguished(self, theme, sight):
         colours = of_theme("claims.css", "claim", theme)
         assert len(colours) == len(FAMILIES) * SHADES
         places = seen(colours, sight)

@@ -108,7 +108,7 @@ def test_what_is_claimed_can_be_chosen(view, made):
     assert view.texts(".claims caption") == ["2 heads: local"]
 
 
-def test_pointing_at_a_head_tells_its_claims_and_a_click_shows_the_best_text(view, made):
+def test_pointing_at_a_head_shows_its_claims_and_a_click_shows_the_best_text(view, made):
     view.open(made.path)
     view.point("#level-claims [data-layer='1'][data-head='1']")
     assert view.texts(".panel h2") == ["Layer 1, head 1"]

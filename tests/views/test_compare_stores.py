@@ -111,7 +111,7 @@ def test_the_page_is_an_atlas_of_divergence_and_statistics(stores):
     assert one["measured_by"]["divergence"] == "A and B, 1 text"
 
 
-def test_what_cannot_be_compared_is_told_in_three_lines(stores, texts, tmp_path):
+def test_what_cannot_be_compared_is_refused_in_three_lines(stores, texts, tmp_path):
     first, second = stores
     fewer = open_store(store_cases.write(tmp_path / "fewer", texts[0][:3]))
     strange = [*texts[1][:3], *store_cases.traces("seq2seq", 2, seed=9)]

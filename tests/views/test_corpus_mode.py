@@ -136,7 +136,7 @@ def test_search_and_order_go_together(server):
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/text/7"])
-def test_what_the_store_has_not_is_said_plainly(server, query, message, path):
+def test_what_the_store_has_not_is_reported_plainly(server, query, message, path):
     status, headers, text = ask(server, f"{path}?{query}")
     assert status == 422 and message in text and "<script" not in text
     assert "script-src" not in headers["Content-Security-Policy"]

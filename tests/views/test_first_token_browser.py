@@ -79,7 +79,7 @@ def test_hiding_it_renormalises_and_says_so(view, sink):
     assert view.texts(".token.out") == []
 
 
-def test_a_token_tells_what_was_hidden_of_it(view, sink):
+def test_a_token_shows_what_was_hidden_of_it(view, sink):
     view.open(sink.page, "first=hidden&query=3")
     share = sink.weights[:, 3, 0].mean()
     hint = f"{100 * share:.0f} % of its attention is on the first token."

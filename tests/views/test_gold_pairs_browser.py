@@ -147,7 +147,7 @@ def test_other_heads_are_judged_too_and_several_together(view, made):
     assert "One at least of the heads that are on hits a pair" in view.texts(".gold-legend")[0]
 
 
-def test_a_token_in_focus_sets_off_its_pairs_and_tells_them(view, made):
+def test_a_token_in_focus_sets_off_its_pairs_and_shows_them(view, made):
     view.open(made.path, address(query=1))
     assert [(row[0], row[5]) for row in shapes(view)] == [
         ("0-0", "0.15"),
@@ -186,7 +186,7 @@ def test_a_claim_without_pairs_shows_none_of_the_claim_before(view, made):
     assert view.run("return page.state.gold") == "none" and shapes(view) == []
 
 
-def test_words_have_the_pairs_of_their_pieces(view, made):
+def test_words_have_the_pairs_of_their_tokens(view, made):
     view.open(made.path, address(unit="words"))
     expected = {("0-0", "5-5"): "hit", ("1-1", "2-2"): "hit", ("3-3", "4-4"): "miss"}
     assert outcomes(view) == expected
@@ -292,7 +292,7 @@ def test_alignments_are_pairs_of_cross_attention(view, translation, tmp_path):
     assert view.texts(".gold-legend") == ["No gold pairs of alignment on this side of this text."]
 
 
-def test_hits_and_misses_can_be_told_apart_in_both_themes(view, made):
+def test_hits_and_misses_can_be_distinguished_in_both_themes(view, made):
     def light(colour):
         parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)

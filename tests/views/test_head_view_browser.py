@@ -37,7 +37,7 @@ class TestNumbers:
         assert (abs(stored - pair.shares[0]) <= bounds).all()
         assert "0.025 % of the largest in its row" in view.texts("footer")[0]
 
-    def test_an_old_browser_is_told_how_to_go_on(self, view, pair):
+    def test_an_old_browser_shows_what_to_do(self, view, pair):
         script = "delete window.DecompressionStream"
         command = "Page.addScriptToEvaluateOnNewDocument"
         held = view.browser.execute_cdp_cmd(command, {"source": script})
@@ -151,7 +151,7 @@ class TestBertVizInteractions:
         view.assert_draws(shares)
         assert set(view.texts(".token .value")) == {""}
 
-    def test_a_page_starts_as_python_asked(self, view, pair, tmp_path):
+    def test_a_page_starts_as_python_requested(self, view, pair, tmp_path):
         page = head_view(pair.trace, 1, [2, 0], [1], precision="float16")
         view.open(page.save(tmp_path / "start.html"))
         assert view.heads_on() == ["0", "2"]

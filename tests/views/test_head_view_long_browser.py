@@ -65,7 +65,7 @@ def assert_rows(view, shares: np.ndarray) -> list[int]:
     return marked
 
 
-def test_rows_and_lines_of_a_token_are_drawn_where_they_are_seen(view, long):
+def test_rows_and_lines_of_a_token_are_drawn_where_they_are_visible(view, long):
     shares, path = long
     view.open(path, f"query={QUERY}")
     before = assert_rows(view, shares)

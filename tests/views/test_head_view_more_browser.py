@@ -29,7 +29,7 @@ class TestReading:
         assert f"entropy, nats{measured.entropy:.2f}" in tip
         assert f"own sentence{measured.same_segment:.2f}" in tip
 
-    def test_pointing_at_a_line_tells_its_weight(self, view, pair):
+    def test_pointing_at_a_line_shows_its_weight(self, view, pair):
         view.open(pair.page, "heads=1&query=2")
         key = int(pair.shares[0, 1, 2].argmax())
         middle = "const g = view.geometry; return (g.left.get(2) + g.right.get(arguments[0])"

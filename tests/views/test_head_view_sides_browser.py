@@ -134,7 +134,7 @@ class TestReading:
         assert set(view.texts(".panel .other")) == set(translation.written)
         assert view.texts("p.spoken")[0].startswith("<b>ein</b> is attended to by: ")
 
-    def test_pointing_at_a_line_tells_its_weight(self, view, translation):
+    def test_pointing_at_a_line_shows_its_weight(self, view, translation):
         view.open(translation.page, "heads=1&query=2")
         key = int(translation.shares["cross"][0, 1, 2].argmax())
         middle = "const g = view.geometry; return (g.left.get(2) + g.right.get(arguments[0])"
@@ -214,7 +214,7 @@ class TestPlace:
         assert_lines(view, translation.shares["cross"][0])
         assert view.run("return window.seen") == []
 
-    def test_a_page_starts_as_python_asked(self, view, translation, tmp_path):
+    def test_a_page_starts_as_python_requested(self, view, translation, tmp_path):
         page = head_view(translation.trace, layer=1, heads=[3, 1], side="decoder")
         view.open(page.save(tmp_path / "start.html"))
         assert view.heads_on() == ["1", "3"]

@@ -46,7 +46,7 @@ def norms(peaked) -> np.ndarray:
     return peaked(LAYERS, HEADS, LENGTH, seed=5)[:, 0] * 7
 
 
-def test_values_are_shares_of_the_largest_of_their_layer_which_is_told(trace, norms):
+def test_values_are_shares_of_the_largest_of_their_layer_which_is_reported(trace, norms):
     page = fa.head_view(trace, weights={"norm": norms})
     part, peaks = only(page, "norm"), norms.max((1, 2, 3))
     assert (part["shares"], part["signed"], part["common"]) == (False, False, False)
@@ -124,7 +124,7 @@ def test_a_state_chooses_what_shows(trace, norms):
     assert payload_of(page)["start"]["weights"] == "norm"
 
 
-def test_what_does_not_fit_is_told_in_three_lines(trace, norms):
+def test_what_does_not_fit_is_refused_in_three_lines(trace, norms):
     huge = norms.copy()
     huge[0, 0, 0, 0] = np.inf
     for request, message in [

@@ -119,7 +119,7 @@ def test_a_prompt_and_its_continuation_are_parts_of_a_state(trace):
     np.testing.assert_array_equal(drawn, np.asarray(record.weights)[0, 0, 1, 1:, :1])
 
 
-def test_what_cannot_be_drawn_is_told(trace, norms):
+def test_what_cannot_be_drawn_is_reported(trace, norms):
     with pytest.raises(InputError, match="A figure draws one kind of weights, received norm, own"):
         fa.plot_heads(trace, weights={"norm": norms, "own": norms})
     with pytest.raises(InputError, match="This state shows the weights 'norm'; plot_state was giv"):

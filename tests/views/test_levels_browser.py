@@ -209,7 +209,7 @@ def test_texts_are_searched(view, library):
     view.until("page.state.sequence === 0")
 
 
-def test_words_sum_over_their_pieces_and_average_from_them(view, peaked, tmp_path):
+def test_words_sum_over_their_tokens_and_average_from_them(view, peaked, tmp_path):
     tokens = ["[CLS]", "un", "##believ", "##able", "cats", ".", "[SEP]"]
     words = [None, 0, 0, 0, 1, 1, None]
     special = np.array([[w is None for w in words]])

@@ -108,7 +108,7 @@ def test_cells_below_a_pixel_show_the_largest_weight_in_them(view, large):
     assert f"a pixel is the largest of {n} × {n}" in view.texts(".matrix-pooling")[0]
 
 
-def test_pointing_frames_a_cell_and_tells_its_weight(view, pair):
+def test_pointing_frames_a_cell_and_shows_its_weight(view, pair):
     view.open(pair.page, f"{MATRIX}&layer=1&heads=2")
     rng = np.random.default_rng(1)
     for row, column in rng.integers(pair.length, size=(20, 2)).tolist():

@@ -78,7 +78,7 @@ def test_a_thousand_numbers_are_those_of_the_trace(view, pair, tmp_path, precisi
     assert (np.abs(found - expected) <= ERROR[precision] * peaks + 1e-6).all()
 
 
-def test_pointing_tells_the_pair_and_the_weight_below(view, pair):
+def test_pointing_shows_the_pair_and_the_weight_below(view, pair):
     view.open(pair.page, "level=model")
     cell = view.find("#level-model [data-layer='1'][data-head='2']")
     box = cell.rect

@@ -58,7 +58,7 @@ def test_thumbnails_are_the_weights_with_gaps_between(pair):
     assert ax.images[0].get_clim() == (0, 1)
 
 
-def test_long_texts_are_pooled_by_the_largest_weight_and_it_is_said(peaked):
+def test_long_texts_are_pooled_by_the_largest_weight_and_it_says_so(peaked):
     weights = peaked(1, 2, 200)
     trace = Trace.from_arrays(weights, [["t"] * 200])
     ax = plot_model(trace).axes[0]
@@ -220,7 +220,7 @@ def test_roles_are_marked_at_their_heads(pair):
         plot_atlas(pair.trace, roles={(7, 0): "x"})
 
 
-def test_more_roles_than_there_are_shapes_are_told_apart(peaked):
+def test_more_roles_than_there_are_shapes_are_distinguished(peaked):
     trace = Trace.from_arrays(peaked(6, 7, 4), [list("abcd")])
     roles = {at: f"governor(r{at[0]}{at[1]})" for at in np.ndindex(6, 7)}
     figure = plot_atlas(trace, "entropy", roles=roles)
@@ -261,7 +261,7 @@ def test_a_comparison_draws_the_side_that_differs_most():
     assert len(titles) == 4 and all(title.startswith("cross ") for title in titles)
 
 
-def test_what_cannot_be_compared_is_said(pair, tmp_path):
+def test_what_cannot_be_compared_is_reported(pair, tmp_path):
     store = open_store(store_cases.write(tmp_path / "store", store_cases.traces("statistics")))
     with pytest.raises(InputError, match="Stores are compared by a measure"):
         plot_compare(store, store)

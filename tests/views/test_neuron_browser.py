@@ -230,7 +230,7 @@ def test_pointing_at_a_query_shows_it_until_the_pointer_leaves(view, page):
     assert view.run("return view.drawn().query") == first == 1
 
 
-def test_later_keys_are_masked_and_said_to_be(view, tmp_path):
+def test_later_keys_are_masked_and_announced(view, tmp_path):
     attention, _ = record(causal=True)
     page = neuron_view(Trace(decoder=attention, tokens=[TOKENS])).save(tmp_path / "page.html")
     view.open(page, "dimensions=all&sorting=position&query=2")
@@ -275,7 +275,7 @@ def test_where_there_is_no_product_the_page_says_why(view, tmp_path):
     assert len(columns(view, "dot")) == S
 
 
-def test_words_chosen_elsewhere_lead_to_their_first_piece(view, tmp_path):
+def test_words_chosen_elsewhere_lead_to_their_first_token(view, tmp_path):
     whole = dataclasses.replace(trace(), words=[[None, 0, 0, 1, 1, 1, None]])
     page = neuron_view(whole).save(tmp_path / "page.html")
     view.open(page, "dimensions=all&sorting=position&unit=words&query=2")
@@ -302,7 +302,7 @@ def test_a_long_text_shows_the_rows_in_sight(view, tmp_path):
     assert close(columns(view, "dot")[-1:], [float(q[0, 0, 0, 0] @ k[0, 0, 599, 0])])
 
 
-def test_the_picture_holds_what_is_seen_and_hostile_text_as_text(view, page):
+def test_the_picture_holds_what_is_visible_and_hostile_text_as_text(view, page):
     view.open(page, "dimensions=all&sorting=position&layer=1&heads=1&query=3&numbers=on")
     picture = view.run("return view.picture()")
     assert picture["name"] == "neurons-layer-1-head-1"

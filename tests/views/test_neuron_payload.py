@@ -115,7 +115,7 @@ def test_windows_and_rotations_of_a_rotary_decoder(tmp_path, scores):
 
 
 @pytest.mark.slow
-def test_a_window_on_both_sides_is_told_from_weights():
+def test_a_window_on_both_sides_is_inferred_from_weights():
     record, length = made(0.5, length=9), 9
     behind = np.arange(length)[:, None] - np.arange(length)
     pairs = 0.5 * np.einsum("lbqhd,lbkhd->lbhqk", record.query, record.key)
@@ -140,7 +140,7 @@ def test_windows_that_a_record_names_are_not_guessed():
     assert everything.windows == [(3, 0)]  # no window is named: told from weights
 
 
-def test_many_numbers_are_halved_and_the_page_is_told_what_that_costs(traces, monkeypatch):
+def test_many_numbers_are_halved_and_the_page_states_the_cost(traces, monkeypatch):
     monkeypatch.setattr("flaxattn.views.payloads.neuron_payload._EXACT_BYTES", 0)
     found, sides = sides_of(traces["tiny-gpt2"])
     (about,) = sides.values()
@@ -185,7 +185,7 @@ def made(scale=None, *, factor=0.5, bias=0.0, causal=False, seed=0, scores=False
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_a_record_does_not_say_is_told_from_its_weights(causal):
+def test_what_a_record_does_not_say_is_inferred_from_its_weights(causal):
     terms = explain(made(causal=causal), (0,))
     assert (terms.scale, terms.mask, terms.bias) == (0.5, "causal" if causal else "none", None)
 

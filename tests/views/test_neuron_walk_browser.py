@@ -220,7 +220,7 @@ def test_a_step_frames_the_numbers_that_it_speaks_about(view, page):
     assert view.run(FRAMED) == []
 
 
-def test_a_masked_key_is_said_to_be_and_keys_after_the_query_do_not_count(view, tmp_path):
+def test_a_masked_key_is_announced_and_keys_after_the_query_do_not_count(view, tmp_path):
     page = neuron_view(trace(causal=True)).save(tmp_path / "page.html")
     view.open(page, "query=3&key=6&walk=softmax")
     sentence = view.texts(".neuron-walk-text")[0]
@@ -260,7 +260,7 @@ def test_a_rotary_model_is_walked_before_and_after_rotation(view, tmp_path):
     assert lines[2].startswith("rotated by position 2: k[")
 
 
-def test_weights_that_are_kept_apart_from_the_scores_are_named(view, tmp_path):
+def test_weights_that_are_kept_separate_from_the_scores_are_named(view, tmp_path):
     text = neuron_view(trace(), precision="float16").html
     (message,) = re.findall(r'"error":([^,]+),"problem"', text)
     page = tmp_path / "page.html"

@@ -57,7 +57,7 @@ def test_numbers_are_those_of_the_model(peaked):
 @pytest.mark.parametrize(
     "options", [{"layer": 0}, {"heads": [1]}, {"state": {"query": 2}}, {"state": {"key": 1}}]
 )
-def test_what_is_asked_for_comes_first(peaked, options):
+def test_what_is_requested_comes_first(peaked, options):
     found = start(fa.head_view(Trace.from_arrays(peaked(2, 3, 4), [list("abcd")]), **options))
     assert found["layer"] == 0 and found["heads"] == options.get("heads", [0, 1, 2])
     assert found.get("query") == options.get("state", {}).get("query")
@@ -88,7 +88,7 @@ def test_less_of_a_long_text_is_drawn_at_first(length, mass):
     assert usual_mass(length) == mass
 
 
-def test_the_page_takes_the_share_of_its_length_or_the_one_asked_for(peaked):
+def test_the_page_takes_the_share_of_its_length_or_the_one_requested(peaked):
     trace = Trace.from_arrays(peaked(1, 1, 30), [["t"] * 30])
     assert start(fa.head_view(trace))["mass"] == 90
     assert start(fa.head_view(trace, state={"mass": 100}))["mass"] == 100

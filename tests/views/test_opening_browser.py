@@ -75,7 +75,7 @@ def test_pointing_at_another_token_shows_its_lines_until_the_pointer_leaves(view
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_lines_of_other_tokens_can_be_seen_behind_those_of_the_token(view, page, theme):
+def test_lines_of_other_tokens_are_visible_behind_those_of_the_token(view, page, theme):
     view.open(page, f"theme={theme}")
     pinned = view.run("return page.state.query")
     other = next(n for n in range(1, 6) if abs(n - pinned) > 1)

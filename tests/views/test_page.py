@@ -236,7 +236,7 @@ class TestRequests:
 class TestColours:
     @pytest.mark.parametrize("theme", ["light", "dark"])
     @pytest.mark.parametrize("sight", SIGHT)
-    def test_sixteen_heads_can_be_told_apart(self, theme, sight, repository: Path):
+    def test_sixteen_heads_can_be_distinguished(self, theme, sight, repository: Path):
         style = (repository / "flaxattn/views/assets/view.css").read_text(encoding="utf-8")
         colours = re.findall(r"--head-\d+: #(\w{6});", style)
         assert len(colours) == 32

@@ -109,7 +109,7 @@ def test_a_search_reads_each_table_once_and_no_further_than_it_must(server, read
     assert rows(ask(server, "/?q=zweiter")[2]) == list(range(50))
 
 
-def test_a_search_without_a_hit_says_so_and_how_to_go_on(server):
+def test_a_search_without_a_hit_says_so_and_how_to_continue(server):
     status, _, text = ask(server, "/?q=.*")
     assert status == 200 and rows(text) == []
     assert "No text contains “<bdi>.*</bdi>”." in text
@@ -167,7 +167,7 @@ def test_hostile_texts_are_shown_and_not_run(server):
         "/favicon.ico",
     ],
 )
-def test_nothing_but_texts_can_be_asked_for(server, path):
+def test_nothing_but_texts_can_be_requested(server, path):
     status, headers, text = ask(server, path)
     assert status in (400, 404)
     assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
@@ -293,7 +293,7 @@ def test_a_client_that_takes_no_answer_is_cut_off(server, monkeypatch):
         assert threading.active_count() <= before
 
 
-def test_a_store_that_is_not_whole_or_damaged_is_told(tmp_path):
+def test_a_store_that_is_not_whole_or_damaged_is_reported(tmp_path):
     texts = store_cases.traces("encoder")
     path = store_cases.write(tmp_path / "store", texts, only={0, 2})
     store = open_store(path)
@@ -327,7 +327,7 @@ def test_texts_without_weights_say_what_they_lack(tmp_path):
         server.server_close()
 
 
-def test_a_port_that_is_taken_is_told(server):
+def test_a_port_that_is_taken_is_reported(server):
     with pytest.raises(InputError, match=r"cannot be used: .*\nChoose another; port=0"):
         TextServer(server.pages.store, head_view, server.server_port)
     with pytest.raises(InputError, match="Port 99999 of"):

@@ -132,7 +132,7 @@ def test_a_search_is_kept_from_text_to_text(view, server, online):
     assert view.find("input[type=search]").get_attribute("value") == "RAIN"
 
 
-def test_a_search_without_a_hit_says_how_to_go_on(view, server, online):
+def test_a_search_without_a_hit_says_how_to_continue(view, server, online):
     view.browser.get(f"{server.address}?q=snow")
     assert view.texts(".answer p")[0] == "No text contains “snow”."
     link(view, "Show all texts").click()

@@ -141,7 +141,7 @@ def dividers(figure):
     return [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "divider"]
 
 
-def test_words_join_their_pieces(translation):
+def test_words_join_their_tokens(translation):
     state = {"side": "encoder", "unit": "words", "heads": [1]}
     figure = plot_state(translation.trace, state)
     tokens = [text for _, text in tokens_of(figure, "left")]
@@ -273,7 +273,7 @@ def test_cross_attention_starts_at_the_layer_of_the_page(peaked):
         ({"query": 99}, r"state: query is 99\.\nThere are positions 0 to 12 on that side"),
     ],
 )
-def test_a_state_that_does_not_fit_is_told_in_three_lines(pair, state, message):
+def test_a_state_that_does_not_fit_is_refused_in_three_lines(pair, state, message):
     with pytest.raises(InputError, match=message) as caught:
         plot_state(pair.trace, state)
     assert len(str(caught.value).splitlines()) <= 3

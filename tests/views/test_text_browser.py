@@ -242,7 +242,7 @@ def test_every_level_has_the_labels(view, scripts) -> None:
     assert "##tan" in text and "İs" not in text
 
 
-def test_tokens_of_one_character_are_one_piece(view, bytewise) -> None:
+def test_tokens_of_one_character_are_shown_as_one(view, bytewise) -> None:
     weights, page = bytewise
     view.open(page, f"query={weights.shape[-1] - 1}")
     assert view.texts(".run") == ["a", FAMILY, "é", " now"]
@@ -350,7 +350,7 @@ def test_weights_that_are_no_numbers_are_hatched(view, peaked, tmp_path) -> None
     assert view.texts(".panel .value")[0] == "NaN"
 
 
-def test_the_picture_has_what_is_seen(view, scripts) -> None:
+def test_the_picture_has_what_is_visible(view, scripts) -> None:
     view.open(scripts[1], "query=5&heads=0-1-2")
     root = ET.fromstring(view.svg())
     name = "{http://www.w3.org/2000/svg}"

@@ -356,7 +356,7 @@ def test_the_same_trace_twice_has_no_difference_and_no_claim(view, two, tmp_path
     assert view.texts(".no-difference") == []
 
 
-def test_a_weight_that_is_no_number_is_said_in_all_that_lack_it(view, peaked, tmp_path):
+def test_a_weight_that_is_not_finite_is_reported_wherever_it_is_missing(view, peaked, tmp_path):
     arrays = [peaked(1, 2, len(TOKENS), seed=seed) for seed in (0, 1)]
     arrays[1][0, 0, 1, 2, 3] = np.nan
     page = compare_view(*(Trace.from_arrays(array, [TOKENS]) for array in arrays))
