@@ -339,7 +339,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Compiles what was asked; the exit status says whether all of it compiled."""
+    """Compile what was requested; the exit status says whether all of it compiled."""
     options = parser().parse_args()
     if options.platform == "wheels":
         print(*wheels())

@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
     (folder / "other.txt").write_text("\n".join([*TEXTS[:3], "It is a dog."]), encoding="utf-8")
     captures = {
         "maps": fa.Capture(weights=True),
-        "told": fa.Capture(stats=("entropy", "distance", "argmax")),
+        "recorded": fa.Capture(stats=("entropy", "distance", "argmax")),
     }
     for number, name in enumerate(("one", "two")):
         small_bert.save(folder / name, heads=2, deviation=0.4, seed=number)
@@ -73,8 +73,8 @@ def test_stores_compare_as_their_models_do(run, tmp_path):
     [
         (("roles", "one-maps", "--model", "one"), "--model"),
         (("roles", "one-maps", "--batch-tokens", 64), "--batch-tokens"),
-        (("stats", "one-told", "--text-column", "line"), "--text-column"),
-        (("stats", "one-told", "--truncate"), "--truncate"),
+        (("stats", "one-recorded", "--text-column", "line"), "--text-column"),
+        (("stats", "one-recorded", "--truncate"), "--truncate"),
         (("compare", "one-maps", "two-maps", "--pair-column", "other"), "--pair-column"),
     ],
 )
@@ -92,7 +92,7 @@ def test_how_texts_are_read_is_refused_beside_a_store(run, tmp_path, words, opti
 @pytest.mark.slow
 def test_stores_of_statistics_compare_these(run, tmp_path):
     assert run("compare", "one-maps", "two-maps", out="maps")[0] == 0
-    code, printed, err = run("compare", "one-told", "two-told")
+    code, printed, err = run("compare", "one-recorded", "two-recorded")
     assert code == 0, err
     one, other = heads(tmp_path / "maps"), heads(tmp_path / "report")
     for head, row in one.items():
@@ -131,7 +131,10 @@ def test_what_heads_are_worth_is_shown_by_texts(run, tmp_path):
         (("compare", "one-maps", "two-maps", "a.txt"), "two stores have their texts already"),
         (("compare", "one", "two"), "no text was named"),
         (("compare", "one-maps", "other"), "text 3 is not the same in both: token 4"),
-        (("compare", "one-maps", "two-told"), "no weights and no statistic of one side in common"),
+        (
+            ("compare", "one-maps", "two-recorded"),
+            "no weights and no statistic of one side in common",
+        ),
         (("ablate", "one-maps"), "give the texts and the model: flaxattn ablate a.txt --model"),
     ],
 )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""`flaxattn doctor MODEL`: what a model is and can do, told before its parameters are read."""
+"""`flaxattn doctor MODEL`: what a model is and can do, reported before its parameters are read."""
 
 import dataclasses
 import json

@@ -277,7 +277,7 @@ def test_the_order_of_sentences_changes_no_translation(model: fa.Pretrained) -> 
 
 @pytest.mark.slow
 def test_evaluating_translations(run: Run, folder: Path, source: Path, tmp_path: Path) -> None:
-    hypotheses, right = tmp_path / "told.txt", tmp_path / "right.txt"
+    hypotheses, right = tmp_path / "hypotheses.txt", tmp_path / "right.txt"
     hypotheses.write_text("a dog runs now .\ntwo men sit here\n")
     right.write_text("a dog runs here .\ntwo old men sit here\n")
     code, out, _ = run("evaluate", "--hypothesis", hypotheses, "--reference", right)

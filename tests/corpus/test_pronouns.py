@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""GAP, WinoBias and Winogender: pronoun and people where they stand, and bad rows told apart."""
+"""GAP, WinoBias and Winogender: pronoun and people where they stand, and bad rows."""
 
 import pytest
 

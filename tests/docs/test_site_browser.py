@@ -69,7 +69,7 @@ class Reader:
         return self.browser.find_element("css selector", selector)
 
     def addresses(self) -> list[str]:
-        """What the page asked the browser to load since it was opened."""
+        """What the page made the browser load since it was opened."""
         events = [json.loads(e["message"])["message"] for e in self.browser.get_log("performance")]
         sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [one["request"]["url"] for one in sent]

@@ -93,7 +93,7 @@ def test_what_is_not_damaged_is_read(path: Path, texts: list[Trace], tmp_path: P
 
 
 def test_swapped_chunks_pass_their_own_checksums_and_are_found(tmp_path: Path) -> None:
-    """Two maps of one size, stored without compression that could tell them apart."""
+    """Two maps of one size, stored without compression, so that their files have one size."""
     rng = np.random.default_rng(0)
     weights = rng.permuted(np.arange(256, dtype=np.uint8).repeat(4)).reshape(1, 1, 1, 32, 32)
     both = np.concatenate([weights, weights[..., ::-1]], axis=2)

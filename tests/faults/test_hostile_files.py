@@ -34,7 +34,7 @@ MOST_SECONDS, MOST_BYTES, LIMITS = 1.0, 200e6, {"seconds": 2.0, "size": 500e6, "
 def measured(
     read: Callable[[Path], Any],
     path: Path,
-    told: str = "",
+    expected: str = "",
     seconds: float = MOST_SECONDS,
     size: float = MOST_BYTES,
     letters: float = math.inf,
@@ -46,7 +46,7 @@ def measured(
         found = read(path)
     except FlaxattnError as error:
         message = str(error)
-        assert 1 <= len(message.splitlines()) <= 3 and told in message, message[:2000]
+        assert 1 <= len(message.splitlines()) <= 3 and expected in message, message[:2000]
         assert len(message) < letters, message[:2000]
         found = None
     except BaseException as error:  # also the panic of a program in Rust
@@ -105,7 +105,7 @@ def test_what_lies_about_its_size_is_refused_at_once(name: str, tmp_path: Path) 
     path = parser.write(tmp_path)
     parser.read(path)
     path.write_bytes(hostile.data())
-    assert measured(parser.read, path, hostile.told) is None
+    assert measured(parser.read, path, hostile.message) is None
 
 
 @pytest.mark.parametrize("name", PARSERS)

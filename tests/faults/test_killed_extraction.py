@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Extraction that is killed, told to stop, or short of disk: real processes and real signals.
+"""Extraction that is killed, stopped, or short of disk: real processes and real signals.
 
 `make all` makes every trial.
 """

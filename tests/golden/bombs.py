@@ -21,12 +21,12 @@ class Hostile(NamedTuple):
 
     Attributes:
         parser: Name of the parser.
-        told: Part of what it must say.
+        message: Part of what it must say.
         data: Makes the content.
     """
 
     parser: str
-    told: str
+    message: str
     data: Callable[[], bytes]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is not asked is not there: checked on the compiled program and its memory plan."""
+"""What is not requested is not computed: checked on the compiled program and its memory plan."""
 
 import re
 

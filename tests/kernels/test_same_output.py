@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked never changes the output: random requests, with and without dropout.
+"""What is requested never changes the output: random requests, with and without dropout.
 
 Bit by bit in the reference, in the TPU kernels and in xla wherever it walks over the same blocks
 of rows. It takes other parts of causal rows from 512 queries with maps; outputs then agree to

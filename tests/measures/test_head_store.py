@@ -54,7 +54,7 @@ def folder(bert, tmp_path_factory):
     (folder / "a.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     made = {
         "maps": fa.Capture(weights=True),
-        "told": fa.Capture(stats=("entropy", "distance", "received", "topk(4)", *SIEVES)),
+        "recorded": fa.Capture(stats=("entropy", "distance", "received", "topk(4)", *SIEVES)),
         "some": fa.Capture(stats=("entropy",)),
         "none": fa.Capture(query=True),
     }
@@ -123,7 +123,7 @@ def test_a_store_of_maps_says_what_the_model_says(run, reports, tmp_path, comman
 
 
 def test_a_store_of_statistics_says_what_it_can(run, reports, tmp_path):
-    code, out, err = run("stats", "told", "--trees", "a.conllu")
+    code, out, err = run("stats", "recorded", "--trees", "a.conllu")
     assert code == 0, err
     one, other = numbers(tmp_path / "report"), numbers(reports / "stats")
     assert one.keys() < other.keys()
@@ -146,7 +146,7 @@ def test_a_store_of_statistics_says_what_it_can(run, reports, tmp_path):
 
 def test_roles_from_statistics(run, reports, tmp_path):
     words = ("--trees", "a.conllu", "--relations", "nsubj,obj", "--tau", 1.2)
-    code, _, err = run("roles", "told", *words)
+    code, _, err = run("roles", "recorded", *words)
     assert code == 0, err
     one, other = numbers(tmp_path / "report"), numbers(reports / "roles")
     for key, row in one.items():

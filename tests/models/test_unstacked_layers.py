@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Layers apart are those of the stack, and those of another model are never taken for them."""
+"""Unstacked layers equal those of the stack, and are never taken for those of another model."""
 
 from typing import Any
 

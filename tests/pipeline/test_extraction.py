@@ -460,7 +460,7 @@ def test_no_texts(bert) -> None:
 
 @pytest.mark.slow
 def test_batches_are_as_exact_as_a_text_by_itself() -> None:
-    """The bounds told in `extract_to`: scores of tiny-bert reach 28, float32 rounds at 2e-6."""
+    """The bounds stated in `extract_to`: scores of tiny-bert reach 28, float32 rounds at 2e-6."""
     model = fa.from_pretrained("tiny-bert")
     texts = ["It was a very long time before they came.", "She said no.", "Why? " * 20, "So be it"]
     capture = fa.Capture(weights=True)

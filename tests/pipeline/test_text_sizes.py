@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that are told before a model runs are those of what it then sees; marks of models."""
+"""Sizes predicted before a model runs equal those it then reads; fingerprints of models."""
 
 import dataclasses
 from pathlib import Path

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Text told while a GPT-2 writes it, stop strings, and what is refused before it writes.
+"""Text streamed while a GPT-2 generates it, stop strings, and what is refused before it generates.
 
 The model knows a text by heart and has a piece per byte, so all that it writes is known, and every
 character beyond ASCII comes in parts. The rules for stop strings are compared with brute force.
@@ -29,7 +29,7 @@ def model(reciter: Any) -> PretrainedDecoder:
 
 
 def by_brute_force(text: str, stops: tuple[str, ...]) -> str:
-    """Character by character, as the rule is told."""
+    """Character by character, as the rule is stated."""
     for size in range(len(text) + 1):
         ends = [stop for stop in stops if text[:size].endswith(stop)]
         if ends:

@@ -152,7 +152,7 @@ def test_perplexity_of_the_documents_that_were_held_out(
 
 @pytest.mark.slow
 def test_three_minutes_of_fine_tuning_on_a_new_book(tmp_path: Path, flaxattn_data: Path) -> None:
-    """The last tenth of a book that the model never read is told better after the rest of it."""
+    """The rest of a book that the model never read makes its last tenth more predictable."""
     book = flaxattn_data / "text" / "books" / "great_expectations_1400.txt"
     text = book.read_text(encoding="utf-8")
     end = text.index("\n\n", len(text) * 9 // 10)

@@ -521,7 +521,7 @@ def test_a_lost_worker_names_its_texts_and_the_same_call_continues(
     monkeypatch: pytest.MonkeyPatch,
     trial: int,
 ) -> None:
-    """F13: a worker is killed, hangs or fails at once or later; told within a minute."""
+    """F13: a worker is killed, hangs or fails at once or later; reported within a minute."""
     kind = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)[trial % 3]
     monkeypatch.setattr(
         "flaxattn.pipeline.tokenize_texts.TokenPrefetch.__init__.__defaults__", (0, 20.0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in one folder: who is let in, who is told of whom, and what a killed one leaves."""
+"""Jobs in one folder: who may enter, what the others learn, and what a killed one leaves."""
 
 import errno
 import fcntl

@@ -160,7 +160,7 @@ def test_it_learns_and_says_what_it_did(run: Path, summary: dict[str, Any]) -> N
 
 
 def told_alone(apply: Any, model: Any, ids: list[int], stride: int) -> float:
-    """Sum of the nats of a document's tokens, each told by a pass of its own over its window."""
+    """Sum of the nats of a document's tokens, each scored by a pass of its own over its window."""
     end, block, total = model.config.eos_token_id, SETTINGS["block"], 0.0
     text, scored = [*ids, end], 1
     for begin in range(0, len(text), stride):

@@ -58,7 +58,7 @@ def corpus(store: Store) -> TokenCorpus:
 
 
 def predictions(rows: TokenRows) -> list[tuple[tuple[int, ...], int]]:
-    """What each scored position is told from, and what it is to tell."""
+    """The context and the target of each scored position."""
     batch, found = rows.batch(np.arange(len(rows))), []
     for row, place in np.argwhere(np.asarray(batch.label_mask) > 0):
         same = batch.segment_ids[row] == batch.segment_ids[row, place]
@@ -72,7 +72,7 @@ def predictions(rows: TokenRows) -> list[tuple[tuple[int, ...], int]]:
 def test_each_token_is_scored_once_with_the_context_that_its_window_gives(
     corpus: TokenCorpus, stride: int
 ) -> None:
-    """Against brute force: window k begins at k * stride, and tells what no earlier one told."""
+    """Against brute force: window k begins at k * stride, and scores what no earlier one scored."""
     rows = TokenRows(corpus, cut_chunks(corpus, BLOCK, stride), BLOCK, 8, END_ID)
     expected = []
     for document in corpus:

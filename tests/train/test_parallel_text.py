@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parallel text from files of every kind, and how each thing that is wrong with it is told."""
+"""Parallel text from files of every kind, and how each fault in it is reported."""
 
 import gzip
 import json

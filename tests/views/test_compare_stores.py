@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two stores of the same texts, and weights that are NaN: what is compared, and what is told."""
+"""Two stores of the same texts, and weights that are NaN: what is compared and reported."""
 
 import dataclasses
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The first token in the head view: its share is told, and it can be left out, with a badge.
+"""The first token in the head view: its share is shown, and it can be left out, with a badge.
 
 In a headless Chromium, from a file, without a network.
 """

@@ -69,7 +69,7 @@ def page(tmp_path_factory):
     return neuron_view(trace(), layer=0).save(tmp_path_factory.mktemp("neurons") / "page.html")
 
 
-def told(value):
+def as_shown(value):
     """A number as a column has it."""
     size = abs(value)
     text = f"{size:.{0 if size >= 1000 else 1 if size >= 100 else 2}f}"
@@ -310,8 +310,8 @@ def test_the_picture_holds_what_is_visible_and_hostile_text_as_text(view, page):
     texts = [node.text for node in root.iter() if node.tag.endswith("}text")]
     assert {visible(token) for token in TOKENS} <= set(texts)
     dots = KEY[1, 0, :, 1] @ QUERY[1, 0, 3, 1]
-    assert {told(dot) for dot in dots} <= set(texts)
-    numbers = {told(value) for value in KEY[1, 0, :, 1].ravel()}
+    assert {as_shown(dot) for dot in dots} <= set(texts)
+    numbers = {as_shown(value) for value in KEY[1, 0, :, 1].ravel()}
     assert numbers <= set(texts)
     kinds = {node.tag.split("}")[1] for node in root.iter()}
     assert kinds == {"svg", "g", "rect", "text", "title"}
@@ -402,7 +402,7 @@ def test_rotary_models_show_vectors_before_rotation_and_the_pair_that_decides(vi
     score = found.shares[key].sum() + found.rest[key]
     assert view.texts(".decided")[0] == (
         f"Pair {best} (dimensions {best} and {best + 2}) decides the score of {TOKENS[key]}: "
-        f"it adds {told(found.shares[key, best])} of {told(score)}."
+        f"it adds {as_shown(found.shares[key, best])} of {as_shown(score)}."
     )
     svg = view.svg()
     assert "Key k before rotation" in svg and "Score by pair" in svg

@@ -32,7 +32,7 @@ def traces():
 
 
 def sides_of(trace, layers=None):
-    """The sides of a trace, and what the page is told of each, with its blocks put in."""
+    """The sides of a trace, and what the page holds of each, with its blocks put in."""
     one, shaped = trace[0], {}
     for side, record in recorded(one).items():
         blocks = Blocks()
@@ -137,7 +137,7 @@ def test_windows_that_a_record_names_are_not_guessed():
     assert (terms.mask, terms.windows) == ("causal", [(3, 0)])
     assert explain(windowed.with_windows([(2, None)]), (0,)) is None
     everything = explain(windowed.with_windows([None]), (0,))
-    assert everything.windows == [(3, 0)]  # no window is named: told from weights
+    assert everything.windows == [(3, 0)]  # no window is named: inferred from weights
 
 
 def test_many_numbers_are_halved_and_the_page_states_the_cost(traces, monkeypatch):

@@ -62,7 +62,7 @@ return [...document.querySelectorAll(".neuron-walk-text .value")]
 """
 
 
-def told(view):
+def shown_numbers(view):
     """Numbers of the open step: name to value."""
     return {name: number(text) for name, text in view.run(NUMBERS)}
 
@@ -144,7 +144,7 @@ def test_every_number_of_every_step_is_that_of_numpy(view, tmp_path, bias):
             assert view.texts(".neuron-walk-title")[0].startswith(
                 f"Step {at + 1} of {len(known)}: "
             )
-            shown = told(view)
+            shown = shown_numbers(view)
             assert shown.keys() == wanted[step].keys(), step
             for name, value in wanted[step].items():
                 assert shown[name] == pytest.approx(value, rel=6e-4, abs=2e-5), (step, name)
@@ -228,7 +228,7 @@ def test_a_masked_key_is_announced_and_keys_after_the_query_do_not_count(view, t
     assert sentence.endswith("“and” is masked: its weight is 0.")
     view.run("page.update({ key: 1 })")
     wanted = expected(0, view.run("return page.state.oneHead()"), 3, 1, causal=True)["softmax"]
-    assert told(view) == pytest.approx(wanted, rel=6e-4)
+    assert shown_numbers(view) == pytest.approx(wanted, rel=6e-4)
 
 
 def test_without_values_the_walk_has_none_and_says_how_to_capture_them(view, tmp_path):
@@ -237,7 +237,7 @@ def test_without_values_the_walk_has_none_and_says_how_to_capture_them(view, tmp
     assert view.texts(".neuron-walk-title") == ["Step 6 of 7: Softmax"]
     view.click(".neuron-walk-next")
     assert "The trace does not hold values: Capture(value=True)" in view.texts(".neuron-walk")[0]
-    assert told(view) == {}
+    assert shown_numbers(view) == {}
 
 
 def test_a_rotary_model_is_walked_before_and_after_rotation(view, tmp_path):
@@ -250,11 +250,11 @@ def test_a_rotary_model_is_walked_before_and_after_rotation(view, tmp_path):
     best = np.argsort(-np.abs(found.rotated_query * found.rotated_keys[2]), kind="stable")[:3]
     expected = {f"q′{d}": found.query[d] for d in best}
     expected |= {f"q{d}": found.rotated_query[d] for d in best}
-    assert told(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert shown_numbers(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
     view.click(".neuron-walk-next")
     expected = {f"k′{d}": found.keys[2, d] for d in best}
     expected |= {f"k{d}": found.rotated_keys[2, d] for d in best}
-    assert told(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert shown_numbers(view) == pytest.approx(expected, rel=1e-3, abs=1e-4)
     lines = view.texts(".neuron-walk-text p")
     assert lines[1].startswith("before rotation k′[")
     assert lines[2].startswith("rotated by position 2: k[")
@@ -268,11 +268,11 @@ def test_weights_that_are_kept_separate_from_the_scores_are_named(view, tmp_path
     page.write_text(text.replace(f'"error":{message},"problem"', '"error":0.9,"problem"'))
     view.open(page, "layer=1&heads=0&query=4&key=2&walk=softmax")
     stored = float(np.float16(trace().encoder.weights[1, 0, 0, 4, 2]))
-    assert told(view)["weight"] == pytest.approx(stored, abs=1e-3)
+    assert shown_numbers(view)["weight"] == pytest.approx(stored, abs=1e-3)
     view.run("view.head.stored = () => new Float32Array(9).fill(0.25); view.focus()")
-    assert told(view)["stored"] == 0.25
+    assert shown_numbers(view)["stored"] == 0.25
     view.click(".neuron-walk-next")
-    assert told(view)["weight"] == 0.25
+    assert shown_numbers(view)["weight"] == 0.25
 
 
 def test_the_steps_of_the_page_are_those_of_a_state():

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pages printed without background graphics: what colours told is there, and nothing is cut off."""
+"""Pages printed without background graphics: colours keep their meaning, nothing is cut off."""
 
 import base64
 import io

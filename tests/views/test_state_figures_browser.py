@@ -47,7 +47,7 @@ def random_states(count: int) -> list[dict]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class Saved:
     """A trace with all that a state can be about, and the page made of it."""
 
     trace: Trace
@@ -55,7 +55,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory) -> Told:
+def saved(tmp_path_factory) -> Saved:
     tokens = "[CLS] the catt ##er ##ing is sad [SEP] it found no foo ##d [SEP]".split()
     words = [None, 0, 1, 1, 1, 2, 3, None, 4, 5, 6, 7, 7, None]
     rng = np.random.default_rng(1)
@@ -76,20 +76,20 @@ def told(tmp_path_factory) -> Told:
         mask=np.ones((1, len(tokens)), bool),
         model="tiny",
     )
-    return Told(trace, head_view(trace).save(tmp_path_factory.mktemp("told") / "page.html"))
+    return Saved(trace, head_view(trace).save(tmp_path_factory.mktemp("saved") / "page.html"))
 
 
-def opened(view, told, asked):
+def opened(view, saved, state):
     """The page in a state, and that state as Python gets it."""
-    address = {**asked, "heads": "-".join(map(str, asked["heads"]))}
-    view.open(told.page, "&".join(f"{name}={value}" for name, value in address.items()))
+    address = {**state, "heads": "-".join(map(str, state["heads"]))}
+    view.open(saved.page, "&".join(f"{name}={value}" for name, value in address.items()))
     return view.run("return page.state.json()")
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_page_and_figure_show_the_same_numbers(view, told, number):
-    state = opened(view, told, random_states(20)[number])
-    figure = plot_state(told.trace, state)
+def test_page_and_figure_show_the_same_numbers(view, saved, number):
+    state = opened(view, saved, random_states(20)[number])
+    figure = plot_state(saved.trace, state)
     try:
         kind = state["drawing"] if state["level"] == "head" else state["level"]
         CHECKS[kind](view, figure, state)
