@@ -110,7 +110,7 @@ def test_a_whole_t5_makes_none_either(t5: Any) -> None:
     module = t5.module.clone(capture=Capture(stats=("lse", "entropy")))
     ids = jax.ShapeDtypeStruct((1, size), jnp.int32)
 
-    def seen(params: Any, ids: Any) -> Any:
+    def captured(params: Any, ids: Any) -> Any:
         return module.apply({"params": params}, ids, None, ids, mutable=["intermediates"])[1]
 
     made = set(shapes_in(jax.make_jaxpr(captured)(t5.params, ids).jaxpr))
