@@ -25,9 +25,10 @@ _LAYERS = (
     "decoder_layers",
 )
 _IN_ANOTHER_FORM = frozenset({"labels", "architectures", "pruned_heads", "further_settings"})
+_CLASSES = {"id2label", "label2id", "num_labels"}
 # Settings that are fields in another form, that say who wrote the file, or that name code to run.
-_NOT_KEPT = {"model_type", "id2label", "label2id", "num_labels", "dtype", "torch_dtype"}
-_NOT_KEPT |= {"transformers_version", "_name_or_path", "auto_map"}
+_NOT_KEPT = {"model_type", "dtype", "torch_dtype", "transformers_version", "_name_or_path"}
+_NOT_KEPT |= {"auto_map"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,8 @@ class HFConfig:
             values["architectures"] = tuple(classes)
         if "labels" in known and (names := class_names(settings)):
             values["labels"] = names
+        if "labels" in known:
+            known |= _CLASSES
         if further := {n: v for n, v in settings.items() if n not in known | _NOT_KEPT}:
             values["further_settings"] = json.dumps(further, sort_keys=True)
         return values

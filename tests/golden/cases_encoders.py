@@ -23,7 +23,6 @@ DISTIL = {
     "max_position_embeddings": 32,
 }
 PREFIXES = {
-    "bert": "Bert",
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
@@ -48,9 +47,6 @@ def case(name: str, model_type: str, head: str = "Model", **fields: Any) -> Fami
 
 
 CASES = (
-    case("bert", "bert", second=True),
-    case("bert-left", "bert", "ForMaskedLM", left=True),
-    case("bert-questions", "bert", "ForQuestionAnswering", second=True),
     case("roberta", "roberta", type_vocab_size=2, second=True),
     case("roberta-mlm-left", "roberta", "ForMaskedLM", left=True, special=(1,)),
     case("roberta-mlm-untied", "roberta", "ForMaskedLM", tie_word_embeddings=False),

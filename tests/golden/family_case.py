@@ -30,8 +30,12 @@ class FamilyCase:
         left: Whether padding stands before a text.
         kind: `encoder`, `decoder` or `seq2seq`.
         limit: Most positions of a text, for the tests with live torch.
-        second: Whether token types tell two halves of a text apart.
+        second: Whether the halves of a text have two token types.
+        masked: Whether a mask is given.
+        positions: Whether positions are given.
         special: Ids that some positions of a text get, such as that of a mask.
+        unused: Tensors that upstream saves and no output depends on.
+        changed: Settings that we write differently, to the same effect.
         sharpness: Scale of queries and keys; larger gives more peaked attention.
         first_id: Smallest id of a text; those below are special.
         last_id: Id of the last token of every text; None for any.
@@ -46,7 +50,11 @@ class FamilyCase:
     kind: str = "encoder"
     limit: int = 32
     second: bool = False
+    masked: bool = True
+    positions: bool = False
     special: tuple[int, ...] = ()
+    unused: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     sharpness: float = 1.4
     first_id: int = 5
     last_id: int | None = None
@@ -114,11 +122,14 @@ def inputs(
     """
     pad, size = settings.get("pad_token_id") or 0, settings["vocab_size"]
     ids, mask = batch(case, pad, size, lengths, left)
-    given = {"input_ids": ids, "attention_mask": mask}
+    given = {"input_ids": ids} | ({"attention_mask": mask} if case.masked else {})
+    if case.positions:
+        given["position_ids"] = np.maximum(np.cumsum(mask, 1) - 1, 0)
     if case.second:
         given["token_type_ids"] = (np.cumsum(mask, 1) > mask.sum(1)[:, None] // 2) * mask
     if case.kind == "seq2seq":
         shorter = tuple(max(1, n - 2) for n in (case.lengths if lengths is None else lengths))
+        size = settings.get("decoder_vocab_size") or size
         ids, mask = batch(case, pad, size, shorter[::-1], False, "targets")
         ids[:, 0] = settings.get("decoder_start_token_id") or 0
         given |= {"decoder_input_ids": ids, "decoder_attention_mask": mask}
@@ -129,7 +140,8 @@ def labels(
     case: FamilyCase, settings: dict[str, Any], given: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Further arguments that make a head of upstream return its loss; empty where it has none."""
-    ids, mask = given["input_ids"], given["attention_mask"] == 1
+    ids = given["input_ids"]
+    mask = given.get("attention_mask", np.ones_like(ids)) == 1
     random, head = random_of("labels"), case.architecture.partition("For")[2]
     classes = len(settings.get("id2label") or (0, 1))
     if head == "SequenceClassification":

@@ -3,13 +3,13 @@
 """Loss and gradients of torch's sequence classifier on a small batch: the cases, and the script.
 
 `python tests/golden/make_glue_golden.py` (with torch and transformers) writes `glue.npz` beside
-this file. Weights and inputs come from `make_golden.py` and are not stored.
+this file. Weights and inputs come from `bert_checkpoint.py` and are not stored.
 """
 
 import sys
 from pathlib import Path
 
-import make_golden as golden
+import bert_checkpoint as golden
 import numpy as np
 
 GOLDEN = Path(__file__).with_name("glue.npz")

@@ -3,7 +3,7 @@
 """How torch pretrains a small BERT for twenty updates, and the script that stores its losses.
 
 `python tests/golden/make_training_golden.py` (with torch and transformers) writes `training.npz`
-beside this file. Weights are those of `make_golden`, scaled so that training is stable; batches
+beside this file. Weights are those of `bert_checkpoint`, scaled so that training is stable; batches
 come from NumPy's `RandomState`. The optimiser is written out here, from its definition: AdamW as
 in BERT's code, without bias correction, after clipping by the global norm.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import make_golden as golden
+import bert_checkpoint as golden
 import numpy as np
 
 GOLDEN = Path(__file__).with_name("training.npz")

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 by itself: its cache, its text, what it tells of texts, its sizes, and what it refuses.
+"""GPT-2 by itself: its cache, its text, its sizes, and what it refuses.
 
-Its numbers are compared with torch's in test_gpt2_parity.py.
+Its numbers are compared with torch's in test_family_parity.py.
 """
 
 import json
@@ -23,16 +23,16 @@ from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained import generation
 from flaxattn.trace import tensor_file
 
-CASE = golden.CASES["gpt2"]
+CONFIG = golden.CONFIGS["gpt2"]
 TEXTS = ["a cat", "été à midi", "no"]
 
 
-def written(folder: Path, **settings: Any) -> Path:
-    """The case's checkpoint, with other settings."""
+def written(folder: Path, name: str = "gpt2", **settings: Any) -> Path:
+    """The checkpoint of a model, with other settings."""
     folder.mkdir(exist_ok=True)
-    config = {"model_type": "gpt2", "architectures": [CASE.head], **CASE.config(), **settings}
-    (folder / "config.json").write_text(json.dumps(config))
-    tensor_file.write(folder / "model.safetensors", golden.tensors(CASE))
+    config = {"model_type": "gpt2", "architectures": [golden.HEAD], **golden.CONFIGS[name]}
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    tensor_file.write(folder / "model.safetensors", golden.tensors(golden.CONFIGS[name]))
     return folder
 
 
@@ -65,7 +65,7 @@ def _byte_letters(text: str) -> str:
 @pytest.mark.slow
 def test_a_cache_changes_nothing(model: Any) -> None:
     """One piece after the other, after prompts of any length, padded on the left."""
-    given = golden.prompts(CASE)
+    given = golden.prompts()
     ids, mask = given["input_ids"][:5], given["attention_mask"][:5]
     ids = np.concatenate([ids, np.arange(40).reshape(5, 8) + 5], axis=1)
     real = np.pad(mask, ((0, 0), (0, 8)), constant_values=1)
@@ -91,7 +91,7 @@ def test_a_cache_changes_nothing(model: Any) -> None:
 
 def test_a_future_token_changes_nothing_before_it(model: Any) -> None:
     """Exactly: not one bit."""
-    ids = golden.inputs(CASE)["input_ids"]
+    ids = golden.prompts()["input_ids"]
     other = ids.copy()
     other[:, 8] = 3 + (ids[:, 8] - 2) % 60
     one, two = model(ids).logits, model(other).logits
@@ -102,7 +102,7 @@ def test_a_future_token_changes_nothing_before_it(model: Any) -> None:
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}])
 def test_neighbours_change_nothing(model: Any, settings: dict[str, Any]) -> None:
     """A prompt among others, and alone without its padding; drawn texts too."""
-    given = golden.prompts(CASE)
+    given = golden.prompts()
     together = model.generate(**given, max_new_tokens=12, **settings)
     for i in (0, 41):
         prompt = given["input_ids"][i : i + 1, -given["attention_mask"][i].sum() :]
@@ -129,7 +129,7 @@ def test_samples_of_one_prompt_differ_and_seeds_repeat_them(model: Any) -> None:
 @pytest.mark.parametrize("way", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_a_trace_is_that_of_reading_the_text(model: Any, way: str) -> None:
     """Of the winning text of each prompt, as if it had been given."""
-    given = {name: array[:4] for name, array in golden.prompts(CASE).items()}
+    given = {name: array[:4] for name, array in golden.prompts().items()}
     settings = {"max_new_tokens": 10, **golden.WAYS[way]}
     ids, trace = model.generate(**given, trace=True, **settings)
     np.testing.assert_array_equal(ids, model.generate(**given, **settings))
@@ -145,7 +145,7 @@ def test_a_trace_is_that_of_reading_the_text(model: Any, way: str) -> None:
 
 @pytest.mark.slow
 def test_a_cache_that_grows_changes_no_token(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {name: array[:6] for name, array in golden.prompts(CASE).items()}
+    given = {name: array[:6] for name, array in golden.prompts().items()}
     for settings in ({}, {"num_beams": 3}):
         expected = model.generate(**given, max_new_tokens=30, **settings)
         monkeypatch.setattr(generation, "_FIRST_CAPACITY", 4)
@@ -179,7 +179,7 @@ def test_texts_come_back_with_what_follows(reader: Any) -> None:
 def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
     """As the published `gpt2` is: no prefix, buffers, and a copy of the words as output layer."""
     folder = written(tmp_path / "old")
-    tensors = {n.removeprefix("transformer."): a for n, a in golden.tensors(CASE).items()}
+    tensors = {n.removeprefix("transformer."): a for n, a in golden.tensors(CONFIG).items()}
     tensors["lm_head.weight"] = tensors["wte.weight"]
     for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = np.tril(np.ones((1, 1, 80, 80), np.float32))
@@ -187,6 +187,48 @@ def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
     loaded = fa.from_pretrained(folder)
     assert not loaded.report.missing and not loaded.report.unexpected
     jax.tree.map(np.testing.assert_array_equal, loaded.params, model.params)
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, np.ndarray]:
+    with np.load(golden.GOLDEN, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", golden.WAYS)
+@pytest.mark.parametrize("name", golden.WRITERS)
+def test_every_token_is_torchs(
+    name: str, way: str, stored: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """64 prompts of 1 to 12 tokens in one batch, 64 tokens after each."""
+    model = fa.from_pretrained(written(tmp_path / "model", name))
+    given = golden.prompts() | golden.WAYS[way]
+    ids = model.generate(**given, max_new_tokens=golden.NEW_TOKENS)
+    expected = stored[f"{name}/{way}"]
+    padded = np.pad(ids, ((0, 0), (0, expected.shape[1] - ids.shape[1])), constant_values=1)
+    np.testing.assert_array_equal(padded, expected)
+
+
+@pytest.mark.few("untied-greedy")
+@pytest.mark.parity
+@pytest.mark.parametrize("way", golden.WAYS)
+@pytest.mark.parametrize("name", golden.WRITERS)
+def test_torch_still_writes_what_is_stored(
+    name: str, way: str, stored: dict[str, np.ndarray]
+) -> None:
+    pytest.importorskip("torch")
+    np.testing.assert_array_equal(golden.torch_written(name, way), stored[f"{name}/{way}"])
+
+
+def test_the_stored_texts_are_worth_comparing(stored: dict[str, np.ndarray]) -> None:
+    """They differ from prompt to prompt and from greedy to beam, and do not repeat one token."""
+    for name in golden.WRITERS:
+        texts = stored[f"{name}/greedy"][:, 12:]
+        beams = stored[f"{name}/beam"][:, 12:]
+        assert (beams != texts).any(1).sum() > golden.PROMPTS / 8
+        assert len({text.tobytes() for text in texts}) > 0.8 * golden.PROMPTS
+        assert np.mean([len(set(text)) for text in texts.tolist()]) > 5
 
 
 @pytest.mark.slow

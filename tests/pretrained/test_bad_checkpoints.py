@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bert_checkpoint as golden
 import huggingface_hub.errors
-import make_golden as golden
 import numpy as np
 import pytest
 import safetensors.numpy

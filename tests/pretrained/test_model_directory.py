@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bert_checkpoint as golden
 import jax
-import make_golden as golden
 import ml_dtypes
 import numpy as np
 import pytest

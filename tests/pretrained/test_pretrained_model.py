@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The handle: calling it as in Hugging Face, tracing texts, saving; and what it refuses.
 
-Numbers against torch are in test_bert_parity.py; files are in test_weights.py.
+Numbers against torch are in test_family_parity.py; files are in test_model_directory.py.
 """
 
 import dataclasses

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import bert_checkpoint
 import jax
 import make_glue_golden
-import make_golden
 import numpy as np
 import pytest
 
@@ -309,7 +309,7 @@ def stored() -> dict[str, np.ndarray]:
 
 def ours(name: str, folder: Path) -> dict[str, np.ndarray]:
     """Loss and gradients under torch's names, summed over two parts of a filled batch."""
-    make, cases = make_golden, make_glue_golden
+    make, cases = bert_checkpoint, make_glue_golden
     case = cases.CASES[name]
     settings = {"model_type": "bert", "architectures": [case.head], **case.config()}
     (folder / "config.json").write_text(json.dumps(settings))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from make_golden import tensors
+from bert_checkpoint import tensors
 from make_training_golden import CASE, DECAY, GOLDEN, RATE, UPDATES, WARMUP, batch, torch_losses
 
 import flaxattn as fa
