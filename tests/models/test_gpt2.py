@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import make_family_golden
 import make_gpt2_golden as golden
 import numpy as np
 import pytest
@@ -23,16 +24,14 @@ from flaxattn.models.decoder import DecoderLM
 from flaxattn.pretrained import generation
 from flaxattn.trace import tensor_file
 
-CONFIG = golden.CONFIGS["gpt2"]
+STORED = make_family_golden.read("gpt2")
 TEXTS = ["a cat", "été à midi", "no"]
 
 
 def written(folder: Path, name: str = "gpt2", **settings: Any) -> Path:
     """The checkpoint of a model, with other settings."""
-    folder.mkdir(exist_ok=True)
-    config = {"model_type": "gpt2", "architectures": [golden.HEAD], **golden.CONFIGS[name]}
-    (folder / "config.json").write_text(json.dumps(config | settings))
-    tensor_file.write(folder / "model.safetensors", golden.tensors(golden.CONFIGS[name]))
+    STORED[name].write(folder)
+    (folder / "config.json").write_text(json.dumps(STORED[name].config | settings))
     return folder
 
 
@@ -179,7 +178,7 @@ def test_texts_come_back_with_what_follows(reader: Any) -> None:
 def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
     """As the published `gpt2` is: no prefix, buffers, and a copy of the words as output layer."""
     folder = written(tmp_path / "old")
-    tensors = {n.removeprefix("transformer."): a for n, a in golden.tensors(CONFIG).items()}
+    tensors = {n.removeprefix("transformer."): a for n, a in STORED["gpt2"].tensors().items()}
     tensors["lm_head.weight"] = tensors["wte.weight"]
     for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = np.tril(np.ones((1, 1, 80, 80), np.float32))
@@ -191,7 +190,7 @@ def test_checkpoints_without_the_prefix(model: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, np.ndarray]:
-    with np.load(golden.GOLDEN, allow_pickle=False) as arrays:
+    with np.load(golden.GENERATED, allow_pickle=False) as arrays:
         return dict(arrays)
 
 

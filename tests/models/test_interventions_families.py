@@ -76,9 +76,10 @@ class Model(NamedTuple):
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=["-".join(case) for case in FAMILIES])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    family, name = request.param
-    folder = tmp_path_factory.mktemp("model")
-    module, params, given = with_sinks() if family == "random" else stored(*request.param, folder)
+    if request.param[0] == "random":
+        module, params, given = with_sinks()
+    else:
+        module, params, given = stored(*request.param, tmp_path_factory.mktemp("model"))
     rng = np.random.default_rng(0)
 
     def changed(name: str, ids: np.ndarray) -> np.ndarray:
