@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The encoder-decoder by itself: its masks, its cache, its configurations, and what it refuses.
 
-Numbers against torch are in test_seq2seq_parity.py.
+Its numbers are compared with torch's in test_family_parity.py.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import make_seq2seq_golden as golden
+import make_family_golden
 import numpy as np
 import pytest
 
@@ -42,6 +42,7 @@ OWN: dict[str, Any] = dict(
     decoder_vocab_size=41,
     tie_word_embeddings=False,
 )
+MARIAN = make_family_golden.read("marian")["marian"]
 ROOM = 12
 SOURCE = np.random.default_rng(0).integers(3, 41, (2, 9))
 TARGET = np.random.default_rng(1).integers(3, 41, (2, 7))
@@ -222,13 +223,13 @@ def test_shifted_right_begins_with_the_start_token() -> None:
 
 @pytest.fixture(scope="module")
 def handle(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return fa.from_pretrained(written(golden.CASES["marian"], tmp_path_factory.mktemp("model")))
+    return fa.from_pretrained(written(tmp_path_factory.mktemp("model")))
 
 
-def written(case: Any, folder: Path, **changes: Any) -> Path:
-    settings = {"model_type": case.kind, "architectures": [case.head], **case.config(), **changes}
-    (folder / "config.json").write_text(json.dumps(settings))
-    tensor_file.write(folder / "model.safetensors", golden.tensors(case))
+def written(folder: Path, **changes: Any) -> Path:
+    """The checkpoint of a Marian, with other settings."""
+    MARIAN.write(folder)
+    (folder / "config.json").write_text(json.dumps(MARIAN.config | changes))
     return folder
 
 
@@ -275,14 +276,13 @@ def test_checkpoints_that_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CheckpointError) as error:
-        fa.from_pretrained(written(golden.CASES["marian"], tmp_path, **changes))
+        fa.from_pretrained(written(tmp_path, **changes))
     assert message in str(error.value) and len(str(error.value).splitlines()) <= 3
 
 
 def test_copies_of_older_versions_are_compared(tmp_path: Path) -> None:
     """They wrote shared embeddings under all their names; a different one is an error."""
-    case = golden.CASES["marian"]
-    folder, tensors = written(case, tmp_path), golden.tensors(case)
+    folder, tensors = written(tmp_path), MARIAN.tensors()
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     names = [*(f"model.{name}" for name in copies), "lm_head.weight"]
     tensors |= {name: tensors["model.shared.weight"].copy() for name in names}
@@ -298,4 +298,4 @@ def test_copies_of_older_versions_are_compared(tmp_path: Path) -> None:
 
 def test_num_labels_is_for_classifiers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="encoder-decoders have no classifier"):
-        fa.from_pretrained(written(golden.CASES["marian"], tmp_path), num_labels=3)
+        fa.from_pretrained(written(tmp_path), num_labels=3)

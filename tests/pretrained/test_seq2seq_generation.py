@@ -5,7 +5,6 @@
 Stored texts everywhere, live ones with torch; 4 models and 64 random sources for each.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import pytest
 import flaxattn as fa
 from flaxattn.errors import InputError
 from flaxattn.pretrained import generation
-from flaxattn.trace import tensor_file
 
 NEW = golden.NEW_TOKENS
 # What is written in `make test`; `make all` writes the rest.
-SOON = {("bart", "greedy"), ("bart", "beam"), ("marian-two-vocabularies", "beam-short")}
+SOON = {("bart", "greedy"), ("bart", "beam"), ("two-vocabularies", "beam-short")}
 WRITTEN = [
     pytest.param(name, way, marks=() if (name, way) in SOON else pytest.mark.slow)
     for name in golden.WRITERS
@@ -30,14 +28,8 @@ WRITTEN = [
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def load(name: str) -> Any:
-        case, folder = golden.CASES[name], tmp_path_factory.mktemp("model")
-        settings = {"model_type": case.kind, "architectures": [case.head], **case.config()}
-        (folder / "config.json").write_text(json.dumps(settings))
-        tensor_file.write(folder / "model.safetensors", golden.writing_tensors(case))
-        return fa.from_pretrained(folder)
-
-    return {name: load(name) for name in golden.WRITERS}
+    folder = tmp_path_factory.mktemp("models")
+    return {name: fa.from_pretrained(golden.write(name, folder / name)) for name in golden.WRITERS}
 
 
 def padded(ids: np.ndarray) -> np.ndarray:
@@ -49,7 +41,7 @@ def padded(ids: np.ndarray) -> np.ndarray:
 def test_every_token_is_torchs(models: dict[str, Any], name: str, way: str) -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"{name}/{way}"]
-    sources = golden.sources(golden.CASES[name])
+    sources = golden.sources()
     ids = models[name].generate(**sources, max_new_tokens=NEW, **golden.WAYS[way])
     np.testing.assert_array_equal(padded(ids), expected)
 
@@ -60,7 +52,7 @@ def test_rare_settings_are_torchs_too(models: dict[str, Any], way: str) -> None:
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"{golden.WRITERS[0]}/{way}"]
         assert (expected != texts[f"{golden.WRITERS[0]}/beam"]).any(1).sum() > golden.SOURCES / 8
-    sources = golden.sources(golden.CASES[golden.WRITERS[0]])
+    sources = golden.sources()
     given = {"max_new_tokens": NEW, **golden.RARE[way]}
     ids = models[golden.WRITERS[0]].generate(**sources, **given)
     np.testing.assert_array_equal(padded(ids), expected)
@@ -75,7 +67,7 @@ def test_a_cache_that_grows_changes_no_token(
     monkeypatch.setattr(generation, "_FIRST_CAPACITY", 4)
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"bart/{way}"]
-    sources = golden.sources(golden.CASES["bart"])
+    sources = golden.sources()
     ids = models["bart"].generate(**sources, max_new_tokens=NEW, **golden.WAYS[way])
     np.testing.assert_array_equal(padded(ids), expected)
 
@@ -88,7 +80,7 @@ def test_torch_still_writes_what_is_stored(name: str, way: str) -> None:
     pytest.importorskip("torch")
     with np.load(golden.GENERATED, allow_pickle=False) as texts:
         expected = texts[f"{name}/{way}"]
-    np.testing.assert_array_equal(golden.torch_written(golden.CASES[name], way), expected)
+    np.testing.assert_array_equal(golden.torch_written(name, way), expected)
 
 
 def test_the_texts_are_worth_comparing() -> None:
@@ -107,14 +99,14 @@ def test_the_texts_are_worth_comparing() -> None:
 def test_a_trace_is_that_of_reading_the_text(models: dict[str, Any], way: str) -> None:
     """Of the winning text, as if it had been given; rows of attention stand beside its tokens."""
     model = models["bart"]
-    given = {name: array[:5] for name, array in golden.sources(golden.CASES["bart"]).items()}
+    given = {name: array[:5] for name, array in golden.sources().items()}
     settings = {"max_new_tokens": NEW, **golden.WAYS[way]}
     ids, trace = model.generate(**given, trace=True, **settings)
     np.testing.assert_array_equal(ids, model.generate(**given, **settings))
     mask = trace.decoder_mask.astype(int)
     read = {"decoder_input_ids": ids[:, :-1], "decoder_attention_mask": mask}
     out = model(**given, **read, output_attentions=True)
-    for name in golden.ATTENTIONS:
+    for name in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
         pairs = zip(getattr(trace, name), getattr(out, name), strict=True)
         assert all(np.abs(a - b).max() < 1e-5 for a, b in pairs), name
     one = trace[1]
@@ -127,7 +119,7 @@ def test_a_trace_is_that_of_reading_the_text(models: dict[str, Any], way: str) -
 @pytest.mark.slow
 def test_n_best_come_in_order_with_the_best_first(models: dict[str, Any]) -> None:
     model = models["marian"]
-    given = {name: array[:4] for name, array in golden.sources(golden.CASES["marian"]).items()}
+    given = {name: array[:4] for name, array in golden.sources().items()}
     settings = {"max_new_tokens": NEW, "num_beams": 4}
     best = padded(model.generate(**given, **settings))
     several = padded(model.generate(**given, num_return_sequences=3, **settings))
@@ -138,7 +130,7 @@ def test_n_best_come_in_order_with_the_best_first(models: dict[str, Any]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["beam", "greedy"])
 def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str) -> None:
-    model, given = models["marian"], golden.sources(golden.CASES["marian"])
+    model, given = models["marian"], golden.sources()
     settings = {"max_new_tokens": NEW, **golden.WAYS[way]}
     together = padded(model.generate(**given, **settings))
     for i in (0, 7):
@@ -150,7 +142,7 @@ def test_neighbours_and_padding_change_nothing(models: dict[str, Any], way: str)
 @pytest.mark.slow
 def test_a_prefix_is_kept(models: dict[str, Any]) -> None:
     model = models["bart"]
-    given = {name: array[:3] for name, array in golden.sources(golden.CASES["bart"]).items()}
+    given = {name: array[:3] for name, array in golden.sources().items()}
     prefix = np.array([[2, 5, 9], [2, 7, 7], [2, 60, 4]])
     ids = model.generate(**given, decoder_input_ids=prefix, max_new_tokens=6, num_beams=2)
     np.testing.assert_array_equal(ids[:, :3], prefix)
