@@ -18,8 +18,8 @@ from typing import Any
 
 import jax
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from whole_stores import check_whole
 
 import flaxattn as fa
 from flaxattn.models.bert import Bert
@@ -116,22 +116,6 @@ def undisturbed(extraction: Extraction, tmp_path_factory: pytest.TempPathFactory
     return store
 
 
-def content(store: Path) -> dict[str, bytes]:
-    """What must not depend on what happened on the way."""
-    files = [store / "plan.json", *(p for p in (store / "shards").rglob("*") if p.is_file())]
-    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
-
-
-def check_whole(store: Path, undisturbed: Path) -> None:
-    """0 missing, 0 twice, and the same bytes."""
-    assert content(store) == content(undisturbed)
-    found = verify(store)
-    assert not found.damage and not found.missing
-    tables = [pq.read_table(path) for path in sorted((store / "shards").glob("*/texts.parquet"))]
-    examples = [n for table in tables for n in table["example"].to_pylist()]
-    assert examples == list(range(TEXTS))
-
-
 def test_killed_at_random_times_every_text_is_stored_once(
     extraction: Extraction, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -162,7 +146,7 @@ def check_whole_after(extraction: Extraction, store: Path, undisturbed: Path) ->
     assert (report["there"], report["written"]) == (len(there), TEXTS // SHARD - len(there))
     for name, stamp in stamps.items():
         assert (store / "shards" / name).stat().st_mtime_ns == stamp
-    check_whole(store, undisturbed)
+    check_whole(store, undisturbed, TEXTS)
 
 
 @pytest.mark.parametrize("number", range(20 if FULL else 2))
@@ -223,7 +207,7 @@ def test_parts_that_are_killed_and_parts_that_are_not_make_one_store(
     ended = [extraction.ended(job) for job in jobs]
     assert [code for code, *_ in ended] in ([0, -signal.SIGKILL, 0], [0, 0, 0])
     extraction.finish(store, "--shard", "1/3")
-    check_whole(store, undisturbed)
+    check_whole(store, undisturbed, TEXTS)
 
 
 @pytest.mark.parametrize("number", range(10 if FULL else 1))

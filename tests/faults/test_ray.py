@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-
-from flaxattn.store.verify_store import verify
+from whole_stores import check_whole
 
 FULL = os.environ.get("FLAXATTN_TRIALS") == "full"
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray")]
@@ -158,19 +156,9 @@ def wait_for(process: "subprocess.Popen[str]", store: Path, count: int) -> None:
         time.sleep(0.005)
 
 
-def content(store: Path) -> dict[str, bytes]:
-    """What must not depend on what happened on the way."""
-    files = [store / "plan.json", *(p for p in (store / "shards").rglob("*") if p.is_file())]
-    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
-
-
-def check_whole(store: Path, undisturbed: Path) -> None:
-    """0 missing, 0 twice, the same bytes as in one process, and nothing left behind."""
-    assert content(store) == content(undisturbed)
-    found = verify(store)
-    assert not found.damage and not found.missing
-    tables = [pq.read_table(path) for path in sorted((store / "shards").glob("*/texts.parquet"))]
-    assert [n for table in tables for n in table["example"].to_pylist()] == list(range(TEXTS))
+def check_finished(store: Path, undisturbed: Path) -> None:
+    """The store is that of one process, and nothing is left behind."""
+    check_whole(store, undisturbed, TEXTS)
     assert not list(store.glob(".ray.*")) and not list((store / "shards").glob(".*"))
 
 
@@ -201,7 +189,7 @@ def test_workers_that_are_killed_lose_nothing_and_repeat_nothing(
     assert not list((cluster.folder / "lives").iterdir())
     assert (report["written"], report["missing"]) == (SHARDS, 0)
     assert report["written_texts"] == TEXTS
-    check_whole(tmp_path / "store", undisturbed)
+    check_finished(tmp_path / "store", undisturbed)
 
 
 @pytest.mark.parametrize("trial", range(10 if FULL else 1))
@@ -217,7 +205,7 @@ def test_a_driver_that_is_killed_is_no_loss(
     assert list(store.glob(".ray.*")), "it was killed in the middle"
     report = cluster.finish(store, *ON_RAY)
     assert report["there"] + report["written"] == SHARDS and report["there"]
-    check_whole(store, undisturbed)
+    check_finished(store, undisturbed)
 
 
 def test_a_machine_that_is_lost_is_no_loss(
@@ -229,7 +217,7 @@ def test_a_machine_that_is_lost_is_no_loss(
     code, out, stderr = ended(cluster.begin([*command, *cluster.command(store), *ON_RAY[:2]]))
     assert code == 0, stderr
     assert json.loads(out[out.index("{") :])["written"] == SHARDS
-    check_whole(store, undisturbed)
+    check_finished(store, undisturbed)
 
 
 def test_each_worker_has_a_gpu_of_its_own(
@@ -246,7 +234,7 @@ def test_each_worker_has_a_gpu_of_its_own(
     assert code == 0, stderr
     seen = {path.read_text() for path in devices.iterdir()}
     assert seen and seen <= {"0", "1"}, "a worker that comes up late may find nothing to do"
-    check_whole(store, undisturbed)
+    check_finished(store, undisturbed)
 
 
 def test_when_stopped_it_exits_as_the_local_engine_does(
@@ -263,7 +251,7 @@ def test_when_stopped_it_exits_as_the_local_engine_does(
     assert stderr.splitlines()[-1] == message
     assert not list(store.glob(".ray.*"))
     cluster.finish(store)  # by the local engine
-    check_whole(store, undisturbed)
+    check_finished(store, undisturbed)
 
 
 def test_a_shard_that_ends_every_worker_ends_the_job(
@@ -281,4 +269,4 @@ def test_a_shard_that_ends_every_worker_ends_the_job(
     for life in (cluster.folder / "lives").iterdir():
         life.unlink()
     cluster.finish(store)
-    check_whole(store, undisturbed)
+    check_finished(store, undisturbed)

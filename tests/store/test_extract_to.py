@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import store_cases
+from whole_stores import content
 
 import flaxattn as fa
 from flaxattn.errors import InputError, StoreError, UnavailableError
@@ -79,12 +80,6 @@ def undisturbed(extract: Extract, tmp_path_factory: pytest.TempPathFactory) -> P
     store = tmp_path_factory.mktemp("undisturbed") / "store"
     extract(store)
     return store
-
-
-def content(store: Path) -> dict[str, bytes]:
-    """What must not depend on what happened on the way."""
-    files = [store / "plan.json", *(p for p in (store / "shards").rglob("*") if p.is_file())]
-    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
 
 
 def check_close(store: Path, traces: list[Any], tolerance: float = 1e-6) -> None:

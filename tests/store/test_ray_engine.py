@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import pytest
+from whole_stores import content
 
 import flaxattn as fa
 from flaxattn.corpus.input_files import find_inputs
@@ -145,11 +146,6 @@ def errand(bert, corpus: Path, undisturbed: Path, tmp_path: Path) -> Errand:
     assert plan is not None
     files = tuple(find_inputs([corpus]))
     return Errand((str(store),), (plan.sha256,), (str(tmp_path / "model"),), Options(), files)
-
-
-def content(store: Path) -> dict[str, bytes]:
-    files = [store / "plan.json", *(p for p in (store / "shards").rglob("*") if p.is_file())]
-    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
 
 
 def committed(errand: Errand, *numbers: int) -> list[tuple[int, ShardReport]]:

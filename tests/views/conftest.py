@@ -5,13 +5,16 @@
 The browser is that of `tests/fixtures/headless_chromium.py`. No test is in this file.
 """
 
+import base64
 import dataclasses
+import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.payloads.page_encoding import ERROR
@@ -136,6 +139,19 @@ class View:
         name, kind, text = self.run("return window.saved")
         assert (name.endswith(".svg"), kind) == (True, "image/svg+xml")
         return text
+
+    def png(self) -> Image.Image:
+        """Press the button that saves an image; what would have been saved."""
+        data = self.browser.execute_async_script(
+            "const done = arguments[0];"
+            "window.download = (name, kind, blob) => {"
+            "  const reader = new FileReader();"
+            "  reader.addEventListener('load', () => done(reader.result));"
+            "  reader.readAsDataURL(blob);"
+            "};"
+            "document.querySelector('button.png').click();"
+        )
+        return Image.open(io.BytesIO(base64.b64decode(data.split(",")[1])))
 
 
 @pytest.fixture(scope="session")

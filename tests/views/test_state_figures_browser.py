@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way out of a page shows the numbers of the page, for states drawn at random."""
 
-import base64
 import dataclasses
-import io
 import json
 from xml.etree import ElementTree
 
@@ -12,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from drawn_figures import ink, lines_of, svg_texts, tokens_of
-from PIL import Image
 
 from flaxattn.trace.record import AttentionRecord
 from flaxattn.trace.trace import Trace
@@ -95,7 +92,7 @@ def test_page_and_figure_show_the_same_numbers(view, saved, number):
         CHECKS[kind](view, figure, state)
     finally:
         plt.close(figure)
-    assert json.loads(saved_image(view).text["flaxattn state"]) == state
+    assert json.loads(view.png().text["flaxattn state"]) == state
     root = ElementTree.fromstring(view.svg())
     assert json.loads(root[-1].text or "") == state
     SAVED.get(kind, check_texts)(view, root)
@@ -137,20 +134,6 @@ def check_texts(view, root):
         assert any(text in other for other in texts), text
     axes = view.texts(".level:not([hidden]) .axes")
     assert set(axes) | set(view.texts(".level:not([hidden]) .legend-mark")) <= texts
-
-
-def saved_image(view):
-    """The PNG file that the page offers."""
-    data = view.browser.execute_async_script(
-        "const done = arguments[0];"
-        "window.download = (name, kind, blob) => {"
-        "  const reader = new FileReader();"
-        "  reader.addEventListener('load', () => done(reader.result));"
-        "  reader.readAsDataURL(blob);"
-        "};"
-        "document.querySelector('button.png').click();"
-    )
-    return Image.open(io.BytesIO(base64.b64decode(data.split(",")[1])))
 
 
 def check_lines(view, figure, state):

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two traces and their difference beside each other: pictures, links, numbers, files."""
 
-import base64
-import io
 import json
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -13,7 +11,6 @@ import numpy as np
 import pytest
 from drawn_figures import ink, lines_of
 from hostile_texts import SHAPES, texts
-from PIL import Image
 
 from flaxattn.trace.trace import Trace
 from flaxattn.views.figures.plot_state import plot_state
@@ -272,7 +269,7 @@ def test_files_hold_all_three(view, two, drawing):
         words = " ".join("".join(node.itertext()) for node in part.iter())
         assert ("a scale of its own" in words) == (trace == "difference")
         assert ("one scale for before and <after>" in words) == (trace != "difference")
-    image = saved_image(view)
+    image = view.png()
     assert json.loads(image.text["flaxattn state"]) == state
     pixels = np.asarray(image.convert("RGB")).astype(int)
     assert image.width / image.height == pytest.approx(
@@ -282,20 +279,6 @@ def test_files_hold_all_three(view, two, drawing):
     for x, width in zip(left, widths, strict=True):
         part = pixels[:, int(x * scale) : int((x + width) * scale)]
         assert np.ptp(part, -1).max() > 60, "lines or cells in colour"
-
-
-def saved_image(view):
-    """The PNG file that the page offers."""
-    data = view.browser.execute_async_script(
-        "const done = arguments[0];"
-        "window.download = (name, kind, blob) => {"
-        "  const reader = new FileReader();"
-        "  reader.addEventListener('load', () => done(reader.result));"
-        "  reader.readAsDataURL(blob);"
-        "};"
-        "document.querySelector('button.png').click();"
-    )
-    return Image.open(io.BytesIO(base64.b64decode(data.split(",")[1])))
 
 
 @pytest.mark.parametrize("opacity", ["absolute", "row"])
