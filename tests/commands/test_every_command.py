@@ -109,10 +109,11 @@ OTHER = "".join(
     f"1\t{a}\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\t{b}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
     for a, b in (("Cats", "sleep"), ("Dogs", "run"), ("Birds", "sing"), ("Trees", "grow"))
 )
+# Commands that extract, or read what was extracted before: in float16.
+EXTRACTED = [name for name, words in COMMANDS.items() if "{s}" in words]
+EXTRACTED += ["extract", "search build"]
 # Commands that run a model; those below have an option to continue with NaN.
 RUNS = [name for name, words in COMMANDS.items() if "{m}" in words]
-WRITING = [name for name, words in COMMANDS.items() if "{s}" in words]  # stores, in float16
-WRITING += ["extract", "search build"]
 ALLOWING = ("view", "extract", "search", "stats", "roles", "probe", "compare", "ablate")
 ALLOWING += ("circuits", "lens")
 # Commands that take seconds, and other forms of a command: with one model in `make test`.
@@ -150,7 +151,7 @@ def folder(t5: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases(names: Iterable[str] = COMMANDS, models: Iterable[str] = MODELS) -> list:
     def marks(name: str, model: str) -> list[pytest.MarkDecorator]:
         slow = ONCE.get(name, model) != model
-        return [pytest.mark.slow] * slow + [pytest.mark.float16] * (name in WRITING)
+        return [pytest.mark.slow] * slow + [pytest.mark.float16] * (name in EXTRACTED)
 
     return [
         pytest.param(name, model, marks=marks(name, model)) for model in models for name in names

@@ -67,7 +67,7 @@ def test_the_report_for_a_person(typed: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt2", "seq2seq", "rnn"])
-def test_uses_run_or_do_not_as_told(
+def test_uses_run_or_do_not_as_reported(
     family: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     made = request.getfixturevalue(family)

@@ -113,7 +113,7 @@ def test_a_beginning_keeps_the_mentions_that_end_in_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("message", "expected"),
+    ("column", "expected"),
     [
         ("(12)", [("12", True, True)]),
         ("(12|(3)|7)", [("12", True, False), ("3", True, True), ("7", False, True)]),
@@ -125,8 +125,8 @@ def test_a_beginning_keeps_the_mentions_that_end_in_it(tmp_path):
         ("", None),
     ],
 )
-def test_brackets(message, expected):
-    assert brackets(message) == (None if expected is None else [Bracket(*one) for one in expected])
+def test_brackets(column, expected):
+    assert brackets(column) == (None if expected is None else [Bracket(*one) for one in expected])
 
 
 @pytest.mark.parametrize(

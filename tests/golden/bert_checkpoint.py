@@ -7,10 +7,10 @@ shape, drawn so that attention is peaked and every term matters.
 """
 
 import dataclasses
-import zlib
 from typing import Any
 
 import numpy as np
+from family_case import random_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,17 +92,13 @@ def _norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.LayerNorm.weight": (width,), f"{name}.LayerNorm.bias": (width,)}
 
 
-def _random(name: str) -> np.random.RandomState:
-    return np.random.RandomState(zlib.crc32(name.encode()))
-
-
 def tensors(case: Case) -> dict[str, np.ndarray]:
     """A checkpoint in float32, each tensor drawn from its name and shape alone."""
     return {name: _drawn(name, shape) for name, shape in shapes(case).items()}
 
 
 def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    noise = _random(f"{name} {shape}").standard_normal(shape)
+    noise = random_of(f"{name} {shape}").standard_normal(shape)
     if name.endswith("LayerNorm.weight"):
         noise = 1 + 0.2 * noise
     elif len(shape) == 1:
@@ -118,7 +114,7 @@ def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def inputs(case: Case) -> dict[str, np.ndarray]:
     """Arguments of the model, `[B, S]` each; padding has random ids too, which must not matter."""
-    random, c = _random("inputs"), case.config()
+    random, c = random_of("inputs"), case.config()
     size = len(case.lengths), max(case.lengths)
     given = {"input_ids": random.randint(0, c["vocab_size"], size)}
     places = np.arange(size[1])[None]

@@ -136,13 +136,13 @@ def test_tags_and_linked_words_as_those_of_an_encoder():
     names = [column for column in known if column.kind == "tag"]
     for column in (*names, ScoreSpec("mean", "dependency")):
         np.testing.assert_allclose(both[column], known[column], atol=1e-12, err_msg=str(column))
-    mask = weights * causal(8)
-    found = dense_values(mask, self_terms(layout, TREE, causal=True))
+    masked = weights * causal(8)
+    found = dense_values(masked, self_terms(layout, TREE, causal=True))
     linked = [(2, 1), (3, 1), (4, 2), (4, 3), (5, 4), (6, 4)]  # pieces that see what is linked
     shares = {2: 0.5, 3: 0.5}
-    mass = sum(mask[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
+    mass = sum(masked[..., i, j] * shares.get(i, 1) for i, j in linked) / 5
     np.testing.assert_allclose(found[ScoreSpec("mean", "dependency")], mass)
-    verbs = mask[..., [2, 3]].sum((-1, -2)) / 8
+    verbs = masked[..., [2, 3]].sum((-1, -2)) / 8
     np.testing.assert_allclose(found[ScoreSpec("tag", "VERB")], verbs)
 
 

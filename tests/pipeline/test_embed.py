@@ -289,18 +289,18 @@ def write_modules(folder, modes, after, said):
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_the_modules_of_sentence_transformers(name, tmp_path):
     """Against the definition of each module, on hidden states of one text at a time."""
-    modes, after, message = DIRECTORIES[name]
+    modes, after, settings = DIRECTORIES[name]
     write_encoder(tmp_path, "Model", byte_level(), model_type="roberta", pad_token_id=1)
     plain = fa.from_pretrained(tmp_path)
-    functions = write_modules(tmp_path, modes, after, message)
+    functions = write_modules(tmp_path, modes, after, settings)
     model = fa.from_pretrained(tmp_path)
-    found, prompt = fa.embed(model, SENTENCES), message.get("prompt", "")
+    found, prompt = fa.embed(model, SENTENCES), settings.get("prompt", "")
     unpooled = (
-        0 if message.get("include_prompt", True) else len(states(plain, prompt.strip())[0][0])
+        0 if settings.get("include_prompt", True) else len(states(plain, prompt.strip())[0][0])
     )
     for text, vector in zip(SENTENCES, found, strict=True):
-        text = (prompt + text).lower() if message.get("lower") else prompt + text
-        if longest := message.get("longest"):
+        text = (prompt + text).lower() if settings.get("lower") else prompt + text
+        if longest := settings.get("longest"):
             ids = plain.tokenizer.encode([text], max_length=longest, truncate=True).input_ids
             hidden = np.asarray(plain(ids).last_hidden_state)[0]
         else:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The flaxattn authors
 # SPDX-License-Identifier: Apache-2.0
-"""The handle: calling it as in Hugging Face, tracing texts, saving; and what it refuses.
+"""A pretrained model: calling it as in Hugging Face, tracing texts, saving; and what it refuses.
 
 Numbers against torch are in test_family_parity.py; files are in test_model_directory.py.
 """

@@ -41,16 +41,16 @@ def long(peaked, tmp_path_factory):
 
 def save(view):
     """Seconds, the file, the image and what was said meanwhile."""
-    time, data, message = view.browser.execute_async_script(SAVE)
+    time, data, messages = view.browser.execute_async_script(SAVE)
     file = base64.b64decode(data.split(",")[1])
-    return time / 1000, file, Image.open(io.BytesIO(file)).convert("RGB"), message
+    return time / 1000, file, Image.open(io.BytesIO(file)).convert("RGB"), messages
 
 
 def test_an_image_of_128_tokens_is_made_soon_and_small(view, long):
     view.open(long, "level=head&theme=light")
-    seconds, file, image, message = save(view)
+    seconds, file, image, messages = save(view)
     assert seconds < 2 and len(file) < 5_000_000
-    assert message[0].startswith("Making the PNG file")
+    assert messages[0].startswith("Making the PNG file")
     view.until("document.querySelector('.saving').hidden")
     drawn = view.run(
         "const canvas = view.page.canvas, n = canvas.getContext('2d').getImageData("
